@@ -93,10 +93,11 @@ fn names_memory(field: &FieldLayout) -> bool {
 const ONE: &str = "buffer";
 /// The name that message layouts use for a field with an array of direct buffers.
 const MANY: &str = "buffers";
-/// The size in bytes of an encoded direct buffer (draft 6.1.7). The next two constants are the
-/// offset of the STag in it, and the offset of the first element in an array.
+/// The size in bytes of an encoded direct buffer (draft 6.1.7).
 const ELEMENT_BYTES: usize = 16;
+/// The offset of the STag in an encoded direct buffer.
 const CONTEXT_AT: usize = 12;
+/// The size in bytes of the count before the first element of an array.
 const COUNT_BYTES: usize = 8;
 /// The range of bytes of a request header that contains the checksum.
 const CHECKSUM: std::ops::Range<usize> = 24..28;

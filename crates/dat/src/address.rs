@@ -20,8 +20,8 @@ pub enum Address {
     Sim {
         /// The number of the node.
         node: u32,
-        /// The number of a listener of the node. The interfaces of one node each have their own
-        /// listener, or share the connections that arrive at one.
+        /// The port of one of the node's listeners. If a node has several interfaces, either each
+        /// has its own listener, or they share the connections that arrive at one listener.
         port: u16,
     },
 }
@@ -93,8 +93,9 @@ pub struct Peer {
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
-/// The user or host whose share of a common limit a connection uses. When the limit is reached,
-/// connections of the user or host with the largest share are closed first.
+/// The user or host to which a connection is attributed when connections share a limit. When the
+/// limit is reached, the interface first closes connections of the user or host that uses most of
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
     /// A user of this host, by user id.
@@ -106,7 +107,7 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    /// Returns the host whose share of the limits a connection from this address uses.
+    /// Returns the host to which connections from this address are attributed.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => Self::Host(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),

@@ -191,13 +191,14 @@ pub(crate) trait Connection: Send {
         false
     }
 
-    /// Called after such a sleep: receives the data that the descriptor has not reported.
+    /// Receives the data that the descriptor has not reported. Called after each sleep that
+    /// [`Connection::gather`] prepared.
     fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let _ = context;
         Ok(())
     }
 
-    /// Undoes [`Connection::gather`] after the last such sleep.
+    /// Undoes [`Connection::gather`] after the last sleep that it prepared.
     fn end_gathering(&mut self) {}
 
     /// Accepts a pending inbound connection.
@@ -247,7 +248,8 @@ pub(crate) trait Connection: Send {
     /// Returns the time at which an unfinished connect or accept times out.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Returns the user or host whose share of the common limits this connection uses.
+    /// Returns the user or host to which this connection is attributed when connections share a
+    /// limit.
     fn holder(&self) -> Holder {
         Holder::Unknown
     }
@@ -258,8 +260,8 @@ pub(crate) trait Connection: Send {
         0
     }
 
-    /// Called once, before the connection is dropped. The provider stops watching descriptors that
-    /// other processes hold as well, because closing this side's copy does not end the watch.
+    /// Called once, before the connection is dropped. The provider stops watching descriptors of
+    /// which other processes hold copies, because closing this side's copy does not end the watch.
     fn unwatch(&mut self, poller: &Poller) {
         let _ = poller;
     }
@@ -283,8 +285,7 @@ pub(crate) trait Connection: Send {
         None
     }
 
-    /// Registers the dmabuf of a region with the connection's device, unless it is registered
-    /// there.
+    /// Registers the dmabuf of a region with the connection's device, unless that was done before.
     fn reach_dmabuf(
         &mut self,
         context: &mut Context<'_>,
@@ -475,8 +476,9 @@ impl Token {
     }
 }
 
-/// The masks for an endpoint's owner and index, and for a listener's number, in a packed token.
+/// The bits of a packed token that contain an endpoint's owner and index.
 const PLACE_MASK: u32 = (1 << EndpointId::PLACE_BITS) - 1;
+/// The bits of a packed token that contain a listener's number.
 const LISTENER_MASK: u32 = 0x3f_ffff;
 // The remaining bits have room for `which`.
 const _: () = assert!(EndpointId::PLACE_BITS <= 24);

@@ -130,7 +130,7 @@ impl DisposalQueue {
         self.work.notify_one();
     }
 
-    /// The loop of a thread: drops one value after the other.
+    /// The loop of one thread, which drops one value of the queue after another.
     fn work(&self) {
         let alarm = Alarm::of_this_thread();
         loop {
@@ -166,8 +166,8 @@ impl DisposalQueue {
     }
 }
 
-/// A timer that signals one thread repeatedly while it drops a value. The signal ends the wait of
-/// a socket's close, which then continues without the thread.
+/// A timer that repeatedly signals its thread while the thread drops a value. The signal ends the
+/// thread's wait for the close of a socket; the close then continues without the thread.
 struct Alarm(Option<libc::timer_t>);
 
 impl Alarm {

@@ -56,7 +56,7 @@ struct GivenQueue {
     /// The member's waker; `None` if the slot has no member.
     waker: Option<Waker>,
     given: VecDeque<Given>,
-    /// The time since which the member could have taken the oldest connection.
+    /// The time at which the oldest connection in the queue became available to the member.
     since: Option<Instant>,
 }
 

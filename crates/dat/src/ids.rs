@@ -19,8 +19,8 @@ pub struct EndpointId(
     u64,
 );
 
-/// The maximum number of interfaces in a process, because each has its own
-/// [owner](crate::InterfaceConfig::owner) number below this.
+/// The maximum number of interfaces in a process. Each has its own
+/// [owner](crate::InterfaceConfig::owner) number, which is below this value.
 pub const OWNERS_MAX: usize = 16;
 
 impl EndpointId {
@@ -55,7 +55,7 @@ impl EndpointId {
         (self.0 >> (INDEX_BITS + u32::BITS)) as usize
     }
 
-    /// Returns [`EndpointId::index`] as `u32`, as in the interface's lists.
+    /// Returns [`EndpointId::index`] as `u32`, the type that the interface's own lists use.
     #[inline]
     pub(crate) const fn slot(self) -> u32 {
         (self.0 >> u32::BITS) as u32 & INDEX_MASK

@@ -22,8 +22,9 @@ pub struct Inbox {
     /// The number of the interface in which the region is registered.
     interface: u64,
     slot_bytes: u32,
-    /// The segment of each slot. If a segment were built for each post, it would be loaded in words
-    /// of other sizes than those that were stored, and that load would wait for all earlier stores.
+    /// The segment of each slot, built once. If a segment were built for each post, it would be
+    /// loaded in words of other sizes than those that were stored, and that load would wait for all
+    /// earlier stores.
     segments: Box<[LocalSegment]>,
     /// The slots that are posted, by number.
     posted: Box<[Option<InboxSlot>]>,
@@ -34,7 +35,8 @@ pub struct Inbox {
 /// A slot owned by the code that reads the message in it.
 #[derive(Debug)]
 pub struct InboxSlot {
-    /// Keeps the bytes alive: the inbox may be dropped before its slot.
+    /// The memory that contains the message. The slot holds a reference, because the inbox may be
+    /// dropped before its slot.
     memory: Memory,
     offset: usize,
     length: usize,

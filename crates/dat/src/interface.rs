@@ -78,13 +78,14 @@ pub struct Interface<E = Exposes> {
     is_armed: bool,
     /// True if the next wait will be long, so that it must not spin.
     is_patient: bool,
-    /// True if a single reply is pending and will come soon.
+    /// True if a single reply is pending and is expected soon.
     is_eager: bool,
     waiter: Waiter,
     waker: Waker,
     /// The interface's membership in the group of interfaces that share connections.
     member: Option<Member>,
-    /// The time by which other members must accept the connections given to them.
+    /// The time by which other members of the group must take the connections that this interface
+    /// gave them; `None` if they have taken all.
     given_until: Option<Instant>,
 }
 

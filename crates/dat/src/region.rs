@@ -193,7 +193,7 @@ pub(crate) struct RegionTable {
     slots: Vec<Option<RegionEntry>>,
     free: Vec<u32>,
     next_key: u8,
-    /// The regions that were invalidated and that the peers do not know to be withdrawn yet.
+    /// The invalidated regions whose withdrawal has not been announced to the peers yet.
     revoked: Vec<RegionEntry>,
     /// The registrations of the regions with RDMA devices.
     pub(crate) devices: Registrations,

@@ -2,8 +2,8 @@
 //!
 //! A listener without free descriptors cannot accept, and a waiting peer keeps its socket readable.
 //! The listener's owner would loop for ever, and the peer would wait as long. Instead the owner
-//! closes the reserved descriptor for a moment, accepts the peer, and closes the connection at
-//! once.
+//! closes the reserved descriptor for a moment, accepts the peer, and closes the connection
+//! immediately.
 //!
 //! Invariant: the spare descriptor is open whenever the system can provide one.
 

@@ -78,9 +78,9 @@ pub(crate) struct Waiter {
     /// A score that rises with each spin that ended without its event and falls with each that got
     /// its event.
     futility: u32,
-    /// The number of waits that skip spinning before the next trial spin, and how many of them are
-    /// left.
+    /// The number of waits that will skip spinning after the next futile spin.
     rest: u32,
+    /// The number of waits that still skip spinning before the next trial spin.
     rest_left: u32,
     /// The time until which spins count preemptions, because this thread recently saw a gap.
     watched_until: Option<Instant>,
@@ -88,12 +88,13 @@ pub(crate) struct Waiter {
     shared_until: Option<Instant>,
     /// The time for which the most recent preemption made the core count as shared.
     shared_span: Duration,
-    /// The preemption count at the start of the present spin, if the spin counts preemptions.
+    /// The preemption count at the start of the current spin; `None` if the spin does not count
+    /// preemptions.
     preemptions_before: Option<u64>,
-    /// The time until which the interface does not spin, because more threads want to run than
-    /// there are cores.
+    /// The time until which the interface does not spin because of a shortage of cores: more
+    /// threads want to run than there are cores.
     crowded_until: Option<Instant>,
-    /// The assumed duration of the next such shortage of cores.
+    /// The assumed duration of the next shortage of cores.
     crowded_span: Duration,
     /// True if a peer woke this interface shortly before sending its message.
     is_forewarned: bool,
@@ -259,15 +260,16 @@ const GAP_MIN: Duration = Duration::from_millis(1);
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
 /// The time for which the core counts as shared after the first preemption.
 const SHARED_SPAN_MIN: Duration = Duration::from_millis(50);
-/// The maximum of that time, which doubles with each repeated preemption.
+/// The maximum time for which the core counts as shared. The time doubles with each repeated
+/// preemption.
 const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
-/// The time after the core last counted as shared within which a preemption is attributed to the
-/// same cause.
+/// If a preemption occurs within this time after the core last counted as shared, the cause is
+/// assumed to be the same as before.
 const RELAPSE_SPAN: Duration = Duration::from_secs(2);
 /// The time to spin for a message that a peer has announced by an early wakeup.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
-/// The length of a sleep up to which the sleep was not worth its wakeup, which takes half of that
-/// time.
+/// The length up to which a server's sleep counts as too short to be worthwhile. The wakeup takes
+/// half of this time.
 const NEARLY_SPAN: Duration = Duration::from_micros(150);
 /// The maximum spin of a server whose sleeps are short.
 const STRETCHED_SPAN_MAX: Duration = Duration::from_micros(250);

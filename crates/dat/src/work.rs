@@ -186,7 +186,7 @@ pub struct Forecast<'w> {
     pub writes: &'w [RemoteSegment],
     /// The length in bytes of the message that follows the writes.
     pub message: u32,
-    /// The number of messages after that message.
+    /// The number of messages that follow the message of length [`Forecast::message`].
     pub behind: u32,
 }
 

@@ -91,8 +91,8 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Admits the connections that other interfaces have given to this one, if they have signalled
-    /// it.
+    /// Admits the connections that other interfaces have given to this one, if one of them has
+    /// signalled that it gave any.
     #[inline]
     pub(super) fn take_given(&mut self) {
         if self.waker.take_call() {

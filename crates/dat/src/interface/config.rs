@@ -81,7 +81,7 @@ pub struct EndpointConfig {
     /// The TLS settings of the side that connects over TCP; `None` to connect without TLS. Ignored
     /// by the accepting side and by other transports.
     pub tls: Option<TlsTarget>,
-    /// The users whose server the side that connects to a Unix socket trusts.
+    /// For the side that connects to a Unix socket: the users whose servers it trusts.
     pub socket_trust: SocketTrust,
 }
 

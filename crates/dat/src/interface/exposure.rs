@@ -110,7 +110,7 @@ impl Interface {
     }
 
     /// Returns the STag by which the peer of an endpoint knows the region that this side names
-    /// `stag`. Returns `stag` itself if the peer uses the same, or if there is no such region.
+    /// `stag`. Returns `stag` itself if the peer uses the same STag, or if there is no such region.
     #[must_use]
     #[inline]
     pub fn name_for(&mut self, endpoint: EndpointId, stag: Stag) -> Stag {

@@ -433,8 +433,8 @@ impl<E> Interface<E> {
         self.satisfied(threshold)
     }
 
-    /// Sleeps until a descriptor is ready. If the first of the missing replies have begun to
-    /// arrive, the first bytes of the other replies do not end the sleep.
+    /// Sleeps until a descriptor is ready. If some of the missing replies have begun to arrive, the
+    /// first bytes of the other replies do not end the sleep.
     fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
@@ -647,10 +647,11 @@ const SPINS_PER_CLOCK: u32 = 64;
 /// it. Without this limit a peer could make this thread poll its memory for ever.
 const SPIN_STRETCH_MAX: u32 = 16;
 
-/// The spinning time after which the interface yields, because the thread that it waits for may
-/// need the same core.
+/// The time after which a spinning interface yields the processor, because the thread that it waits
+/// for may need the same core.
 const YIELD_AFTER: Duration = Duration::from_micros(4);
-/// The same time for polling a socket, where an earlier yield would not make a reply arrive sooner.
+/// The time after which an interface that polls a socket yields the processor. It is longer than
+/// [`YIELD_AFTER`], because an earlier yield would not make a reply arrive sooner.
 const YIELD_AFTER_ASKING: Duration = Duration::from_micros(12);
 
 /// The number of waits that may end by polling memory alone before sockets are polled, so that busy

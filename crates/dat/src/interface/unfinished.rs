@@ -3,9 +3,9 @@
 //! Invariant: the queue is in the order of the deadlines, because all have the same timeout. A
 //! connection accepted by another interface is inserted at the position of its deadline.
 //!
-//! These peers are not authenticated yet. If there is not enough room for all connections, the
-//! interface closes the oldest connection of the user or host that has most. Users and hosts with
-//! fewer connections can still connect.
+//! The peers of these connections are not authenticated yet. If there is not enough room for all
+//! connections, the interface closes the oldest connection of the user or host that has most
+//! connections. Users and hosts with fewer connections can still connect.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -93,7 +93,7 @@ impl<E> Interface<E> {
         true
     }
 
-    /// Watches the paused listeners again, if enough of these values have been closed.
+    /// Watches the paused listeners again, if enough of the values from peers have been closed.
     pub(super) fn end_rest(&mut self) {
         if self.resting.is_empty() || disposal::is_behind() {
             return;

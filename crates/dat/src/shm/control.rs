@@ -116,7 +116,7 @@ pub(super) struct ControlSocket {
     side: Side,
 }
 
-/// The side of the connection that has the socket.
+/// The role of this process in the connection to which the socket belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// This side chose its peer, and serves no other peers while it waits.
@@ -418,8 +418,9 @@ fn malformed(what: &'static str) -> io::Error {
 const FDS_MAX: usize = 2;
 /// The maximum length of private data in bytes, the same as for MPA (RFC 5044 7.1).
 pub(super) const PRIVATE_BYTES_MAX: usize = 512;
-/// The number of supplementary groups to try first, and the maximum that Linux allows a process.
+/// The number of supplementary groups for which the first call has room.
 const GROUPS_AT_FIRST: usize = 64;
+/// The maximum number of supplementary groups that Linux allows a process.
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
 /// The kind of the packet that hands over a descriptor.

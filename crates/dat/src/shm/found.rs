@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// The users whose server at a Unix socket a client trusts.
+/// The rule that decides which users a client trusts to run the server at a Unix socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SocketTrust {
     /// Any user: the caller named this socket explicitly.

@@ -102,5 +102,5 @@ fn ring() -> Memory {
 const CAPACITY: usize = 16 << 10;
 /// The number of bytes of the control words of one direction.
 const CONTROL_BYTES: usize = 512;
-/// A number above that of the frames in one lap around the ring.
+/// An upper bound for the number of frames in one lap around the ring.
 const FRAMES_MAX: usize = 4 * CAPACITY / 64;

@@ -45,8 +45,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Copies a message that is too long for the copy of [`super::delta`] directly from the ring
-    /// into the receive.
+    /// Copies a message directly from the ring into a receive. The message is too long for the copy
+    /// that [`super::delta`] keeps of short messages.
     fn on_send(
         &mut self,
         context: &mut Context<'_>,

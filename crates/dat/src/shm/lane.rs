@@ -59,7 +59,8 @@ impl Layout {
 /// One direction of the shared memory, used by either end.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Keeps the memory that the pointers refer to mapped.
+    /// The mapping of the shared memory, held so that the memory stays mapped as long as the
+    /// pointers into it exist.
     _mapping: Memory,
     control: NonNull<u8>,
     frames: NonNull<u8>,
@@ -87,7 +88,8 @@ impl Lane {
         self.capacity
     }
 
-    /// Returns the offset of a position in the ring.
+    /// Returns the offset in the ring of a position, which counts the bytes since the connection
+    /// began.
     #[inline]
     pub(super) fn place(&self, position: u64) -> u64 {
         position & (self.capacity - 1)
@@ -107,39 +109,41 @@ impl Lane {
         unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
     }
 
-    /// Returns the number of bytes consumed, which the consumer writes.
+    /// Returns the word that counts the consumed bytes. The consumer writes it.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
         self.word::<0>()
     }
 
-    /// Returns the number of wake units at which the producer must wake the consumer, or zero while
-    /// the consumer is awake.
+    /// Returns the word with the count of wake units (weighted messages) at which the producer must
+    /// wake the consumer; it is zero while the consumer is awake.
     #[inline]
     pub(super) fn wake_at(&self) -> &AtomicU64 {
         self.word::<128>()
     }
 
-    /// Returns a word that is nonzero if the sleeping consumer wants an early wakeup. The consumer
-    /// writes it.
+    /// Returns the word that is nonzero if the sleeping consumer wants an early wakeup. The
+    /// consumer writes it.
     #[inline]
     pub(super) fn wants_early(&self) -> &AtomicU64 {
         self.word::<136>()
     }
 
-    /// Returns the number of wake units produced so far, which the producer writes.
+    /// Returns the word that counts the wake units (weighted messages) produced so far. The
+    /// producer writes it.
     #[inline]
     pub(super) fn produced(&self) -> &AtomicU64 {
         self.word::<256>()
     }
 
-    /// Returns the number of withdrawals of regions by the producer's side, which writes it.
+    /// Returns the word that counts how many regions the producer's side has withdrawn. The
+    /// producer writes it.
     #[inline]
     pub(super) fn revision(&self) -> &AtomicU64 {
         self.word::<448>()
     }
 
-    /// Returns a word that is nonzero if the producer waits for free space. The producer sets it.
+    /// Returns the word that is nonzero if the producer waits for free space. The producer sets it.
     #[inline]
     pub(super) fn blocked(&self) -> &AtomicU32 {
         // SAFETY: as in `word`.

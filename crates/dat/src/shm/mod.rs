@@ -62,15 +62,17 @@ pub(crate) struct Connection {
     probe: Box<u64>,
     peer_reaches_process: bool,
     peer_regions: PeerRegions,
-    /// The count of withdrawals by the peer up to which `peer_regions` is known to be current.
+    /// A number of withdrawals by the peer. `peer_regions` reflects all withdrawals up to it.
     revision_seen: u64,
-    /// True if control packets sent before that count was reached may still be unread.
+    /// True if control packets that the peer sent before `revision_seen` withdrawals may still be
+    /// unread.
     is_behind: bool,
     receives: VecDeque<Receive>,
-    /// The posted work that is not executed, its pieces in the same order, and the bytes that were
-    /// copied by the posts.
+    /// The posted work that is not executed yet.
     work: VecDeque<Work>,
+    /// The pieces of the work in `work`, in the same order.
     pieces: VecDeque<Piece>,
+    /// The bytes that posts have copied for the work in `work`.
     inline: Vec<u8>,
     staged_reads: VecDeque<StagedRead>,
     answers: VecDeque<Answer>,
@@ -649,7 +651,7 @@ const PACKETS_PER_TURN: usize = 32;
 /// The limit for the number of handed-over descriptors that are stored.
 const HANDED_OVER_MAX: usize = 16;
 /// The number of the control socket among the watched descriptors; the wakeup descriptor has the
-/// next.
+/// next number.
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;
 const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;

@@ -127,7 +127,7 @@ pub(super) struct Producer {
     last: Last,
     /// One bit for each line whose first word may have any value, because it was payload.
     payload_lines: Box<[u64]>,
-    /// The number of these bits that are set.
+    /// The number of bits set in `payload_lines`.
     payload_line_count: u32,
 }
 
@@ -318,7 +318,8 @@ impl Producer {
         freed && self.reserve(length).is_some()
     }
 
-    /// Informs the peer that control packets withdraw regions from it.
+    /// Informs the peer that a control packet withdraws a region, so that the peer reads its
+    /// control packets before it next uses a region.
     pub(super) fn announce_withdrawal(&self) {
         self.lane.revision().fetch_add(1, Ordering::Release);
     }

@@ -50,8 +50,8 @@ pub(super) struct Work {
     first: LocalSegment,
     /// The number of bytes already put into the ring (staged writes).
     done: u32,
-    /// The number of the work's pieces in the queue of pieces: all pieces of a send, all but the
-    /// first of a transfer.
+    /// The number of entries that this work has in the queue of pieces: for a send, all of its
+    /// pieces; for a transfer, all but the first.
     pieces: u32,
     /// The STag that a send makes the peer invalidate; 0 for none.
     invalidate: u32,
@@ -72,7 +72,7 @@ impl Work {
         self.remote.length
     }
 
-    /// Returns the local segments of a transfer. `pieces` contains all but the first.
+    /// Returns the local segments of a transfer. `pieces` contains all segments but the first.
     #[inline]
     fn segments<'p>(
         &'p self,
@@ -240,7 +240,8 @@ impl Connection {
     }
 
     /// Copies into or out of a mapped region of the peer if no earlier work is queued. Returns
-    /// false if the work must be posted; then any error in it breaks the connection.
+    /// false if nothing was copied. The caller must then post the work, and an error in the work
+    /// breaks the connection.
     #[inline]
     pub(super) fn move_at_once(
         &mut self,
@@ -690,8 +691,8 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
 }
 
-/// The number of remaining bytes of a write at which a peer that sleeps for the following message
-/// is woken. About as many bytes are copied during a wakeup.
+/// The number of bytes of a write that are still to be copied when this side wakes a peer that
+/// sleeps for the message after the write. About as many bytes are copied during a wakeup.
 const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
 /// The maximum number of payload bytes in one frame of a staged transfer. Several such frames fit

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 
-/// The descriptors of one side.
+/// The wakeup descriptors that one side of a connection holds.
 #[derive(Debug)]
 pub(super) struct WakeEvents {
     /// The descriptor that is written to wake the peer.

@@ -49,19 +49,21 @@ impl NetworkConfig {
 /// The default has no faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// The connection breaks and the data is lost.
+    /// The probability that the connection breaks and the data is lost.
     pub break_before_ppm: u32,
-    /// The data arrives, and then the connection breaks.
+    /// The probability that the connection breaks after the data has arrived.
     pub break_after_ppm: u32,
-    /// The data, and everything that must not overtake it, is delayed.
+    /// The probability that the data, and everything that must not overtake it, is delayed.
     pub delay_ppm: u32,
-    /// The maximum delay by such a fault, in virtual nanoseconds.
+    /// The maximum delay by a fault, in virtual nanoseconds.
     pub delay_ns_max: u64,
-    /// A bit flips and the transport's checksum detects it, which breaks the connection.
+    /// The probability that a bit flips and the transport's checksum detects it, which breaks the
+    /// connection.
     pub flip_caught_ppm: u32,
-    /// A bit of the payload flips and the transport does not detect it.
+    /// The probability that a bit of the payload flips and the transport does not detect it.
     pub flip_silent_ppm: u32,
-    /// The data in flight from a side that closes in the regular way is lost. Applies per close.
+    /// The probability, for each regular close, that the data in flight from the closing side is
+    /// lost.
     pub close_loses_ppm: u32,
     /// The number of faults after which no more faults occur.
     pub count_max: u64,

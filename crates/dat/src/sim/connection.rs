@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     device: Option<u32>,
     phase: Phase,
     limits: EndpointConfig,
-    /// The maximum number of reads in flight from this side: the smaller of the values of both
+    /// The maximum number of reads in flight from this side: the smaller of the limits of both
     /// sides.
     read_depth: u16,
     reads: u16,

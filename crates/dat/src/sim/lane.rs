@@ -25,13 +25,14 @@ pub(crate) struct Lane {
     pub(crate) epoch: u64,
     /// True if the lane accepts no more packets.
     pub(crate) cut: bool,
-    /// The number of work requests that the receiving side has not processed yet.
+    /// The number of work requests sent over this lane that the receiving side has not processed
+    /// yet.
     pub(crate) in_flight: usize,
 }
 
 impl Lane {
-    /// Returns the time at which a packet arrives that could arrive at `at` if there were no other
-    /// packets to order it after.
+    /// Returns the time at which a packet arrives. Without other packets it would arrive at `at`;
+    /// it arrives later if it must not overtake an earlier packet.
     pub(crate) fn schedule(&mut self, packet: &Packet, at: u64) -> u64 {
         let at = match packet {
             Packet::Connect(_) | Packet::Accept { .. } | Packet::Reject { .. } => {

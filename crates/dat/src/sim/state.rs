@@ -35,8 +35,9 @@ pub(crate) struct State {
     pub(crate) faults_done: u64,
     /// The faults injected by the driver, each with the number of packets to skip before it.
     pub(crate) orders: Vec<(Fault, u64)>,
-    /// The number of registrations of each device; the field after it is the STag given last.
+    /// The number of registrations of each device.
     pub(crate) registrations: BTreeMap<u32, usize>,
+    /// The STag that was given to a registration most recently.
     pub(crate) names_given: u32,
     pub(crate) trace_hash: u64,
     pub(crate) trace: VecDeque<TraceEntry>,
@@ -61,7 +62,7 @@ pub(crate) struct Link {
     pub(crate) holds: u64,
 }
 
-/// A node that some call has used.
+/// The state of a node, created when a call first names the node.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     pub(crate) down: bool,

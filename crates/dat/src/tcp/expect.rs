@@ -27,9 +27,11 @@ pub(super) struct Expectations {
     unknown: u32,
     /// The length in bytes of the longest message that ends a group.
     answer_max: u32,
-    /// True if the peer has written for the first group since the latest message.
+    /// True if, since its latest message, the peer has written data that belongs to the first
+    /// group.
     is_active: bool,
-    /// True if the peer has written outside the first group since the latest message.
+    /// True if, since its latest message, the peer has written data that does not belong to the
+    /// first group.
     is_foreign: bool,
 }
 
@@ -43,8 +45,9 @@ pub(super) struct Group {
     pub message_length: u32,
     /// The number of messages that are expected after this group.
     behind: u32,
-    /// The index of the write that is in progress, and the number of its bytes that have arrived.
+    /// The index of the write that is in progress.
     present: usize,
+    /// The number of bytes of that write that have arrived.
     done: u32,
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Layer {
     /// The peer's first byte, which decides between TLS and no TLS, has not arrived.
     Undecided(TlsServer),
     Tls(Box<Records>),
-    /// TLS, during a turn of reading, which has borrowed the TLS records.
+    /// TLS, while the call that reads from the socket has borrowed the TLS records.
     Lent,
 }
 
@@ -69,7 +69,7 @@ impl Layer {
         matches!(self, Self::Plain)
     }
 
-    /// Returns true during a turn of reading.
+    /// Returns true while a call that reads from the socket has borrowed the TLS records.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self, Self::Lent)
     }

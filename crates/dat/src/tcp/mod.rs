@@ -75,13 +75,13 @@ pub(crate) struct Connection {
     /// ready.
     awaits_ready: bool,
     receives: VecDeque<Receive>,
-    /// The posted work that waits to be framed; the field after it is the message that is partly
-    /// framed.
+    /// The posted work that waits to be framed.
     work: VecDeque<Work>,
+    /// The message of which only some frames have been made.
     underway: Option<PartialMessage>,
     outgoing: Outgoing,
     inbound: Inbound,
-    /// The events that epoll currently reports.
+    /// The kinds of events that epoll is currently asked to report.
     interest: Interest,
     is_watched: bool,
     /// The number of bytes that must have arrived before epoll reports the socket as readable.

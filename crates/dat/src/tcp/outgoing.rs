@@ -34,15 +34,17 @@ pub(super) struct Outgoing {
     named: usize,
     /// The number of bytes of the first chunk that the socket has accepted.
     sent: usize,
-    /// The total number of bytes framed; the field after it is the total number of bytes sent.
+    /// The total number of bytes framed since the connection began.
     framed_total: u64,
+    /// The total number of bytes sent since the connection began.
     sent_total: u64,
     /// The framed work that is not reported yet, in the order posted.
     ledger: VecDeque<Entry>,
     /// The scatter lists of this side's reads in flight, oldest first.
     pub reads: VecDeque<SegmentList>,
-    /// The total number of reads requested; the field after it is the number completed.
+    /// The total number of reads requested since the connection began.
     requested_total: u64,
+    /// The total number of reads completed since the connection began.
     answered_total: u64,
     /// The peer's reads that have no response yet, oldest first.
     pub answers: VecDeque<Answer>,
@@ -65,9 +67,9 @@ struct Entry {
 
 /// The condition under which a work request is complete.
 enum Due {
-    /// The socket has accepted this total number of bytes.
+    /// The work is complete when the socket has accepted this total number of bytes.
     Sent(u64),
-    /// This total number of reads has completed.
+    /// The work is complete when this total number of reads has completed.
     Answered(u64),
 }
 

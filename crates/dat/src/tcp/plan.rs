@@ -24,13 +24,15 @@ use crate::{LocalKey, RemoteSegment};
 pub(super) struct Gap {
     /// The number of staged bytes that come before the gap in the stream.
     pub at: usize,
-    /// The key of the gap's region, the offset in its memory, and the length.
+    /// The key of the region that contains the gap.
     pub key: LocalKey,
+    /// The offset of the gap in the region's memory, in bytes.
     pub offset: usize,
+    /// The length of the gap in bytes.
     pub length: usize,
-    /// If the gap is the payload of a whole RDMA write: the header of that frame, and then the
-    /// length of its trailer.
+    /// The header of the frame whose payload is the gap, if that frame is a whole RDMA write.
     pub write: Option<WriteHeader>,
+    /// The length in bytes of that frame's trailer.
     pub trailer_length: usize,
 }
 
@@ -53,9 +55,9 @@ pub(super) struct Habits {
     pub payload_max: u32,
     /// The number of gaps worth planning: twice the number that recently arrived in one call.
     pub reach: usize,
-    /// The length of the most recent message; the field after it is the number of messages directly
-    /// before it that had the same length.
+    /// The length in bytes of the most recent message.
     message_length: u32,
+    /// The number of messages directly before the most recent one that had the same length.
     alike: u32,
 }
 
@@ -87,7 +89,8 @@ struct Layout<'b> {
 struct Full;
 
 impl Habits {
-    /// Starts from this side's own limit, because both ends of a path usually have the same limit.
+    /// Creates the record for a new connection. The payload size starts at this side's own limit,
+    /// because both ends of a path usually have the same limit.
     pub(super) fn new(mulpdu: u16) -> Self {
         let payload_max = payload_max(mulpdu, true);
         Self { payload_max, reach: REACH_MIN, message_length: 0, alike: 0 }
@@ -357,20 +360,21 @@ fn tagged_trailer(payload_length: u32) -> usize {
     trailer_length(TAGGED_DDP_BYTES as u16 + payload_length as u16)
 }
 
-/// The size of the staging buffer: room for one kept frame and another one after it.
+/// The size of the staging buffer in bytes: room for one kept frame and another one after it.
 pub(super) const STAGING_BYTES: usize = 132 << 10;
 /// The number of bytes of the staging buffer that a plan may use.
 const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNEXPECTED;
-/// The staging room in bytes after the plan if nothing is expected, and below it the room if data
-/// is expected.
+/// The staging room in bytes after the planned bytes if no data is expected.
 const ROOM_UNEXPECTED: usize = 64 << 10;
+/// The staging room in bytes after the planned bytes if data is expected.
 const ROOM_AFTER: usize = 4 << 10;
 /// The payload length in bytes from which waiting for the header costs less than copying the
 /// payload.
 const LONG_BYTES_MIN: u64 = 16 << 10;
-/// The number of messages of equal length after which the next one is expected to have that length
-/// too, and below it the shortest message that is worth a gap instead of a copy.
+/// The number of messages of equal length after which the next message is expected to have that
+/// length too.
 const ALIKE_MIN: u32 = 4;
+/// The length in bytes of the shortest message that is worth a gap instead of a copy.
 const MESSAGE_GAP_MIN: u32 = 2 << 10;
 /// The maximum number of gaps in one plan. Together with the staged bytes between them they fit in
 /// one call's vector.

@@ -70,8 +70,9 @@ impl Default for Inbound {
 }
 
 impl Connection {
-    /// Prefetches, while nothing arrives, part of the destination of the next RDMA read response or
-    /// expected write into the processor's cache. Writing to cached lines takes half the time.
+    /// Prefetches a part of the next destination (of an RDMA read response or an expected write)
+    /// into the processor's cache while no data arrives. Writing to cached lines takes half the
+    /// time.
     pub(super) fn warm_up(&mut self, context: &Context<'_>) {
         let warm = self.inbound.warm;
         if warm >= WARM_BYTES_MAX {
@@ -605,7 +606,7 @@ impl Connection {
 /// The gaps whose bytes have arrived but are not checked yet.
 pub(super) struct Pending<'p> {
     gaps: &'p [Gap],
-    /// The range of addresses that contains all these gaps.
+    /// The range of addresses that contains all gaps in `gaps`.
     span: Range<usize>,
 }
 

@@ -44,7 +44,7 @@ impl CertificateIdentity {
     }
 }
 
-/// Returns the identity in this side's own certificate, which is the first one of its file.
+/// Returns the identity in this side's own certificate, the first certificate in its file.
 pub(super) fn of_own(
     path: &Path,
     chain: &[CertificateDer<'_>],

@@ -211,6 +211,7 @@ fn describe(alert: rustls::AlertDescription) -> String {
 }
 
 const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
-/// The application protocol (ALPN). A server of another protocol on this port reports an error at
-/// once, and a certificate of this server cannot be misused for connections of another protocol.
+/// The application protocol (ALPN). A server of another protocol on this port reports an error
+/// immediately, and a certificate of this server cannot be misused for connections of another
+/// protocol.
 const PROTOCOL: &[u8] = b"iwarp";

@@ -40,8 +40,9 @@ pub(crate) struct CmEvent {
     pub event: c_int,
     pub status: c_int,
     pub private_data: Box<[u8]>,
-    /// The depths and the private data as this side sees them.
+    /// The maximum number of RDMA reads by the peer in flight, from this side's point of view.
     pub responder_resources: u8,
+    /// The maximum number of RDMA reads by this side in flight.
     pub initiator_depth: u8,
     /// For a connection request: the new identifier.
     pub request: Option<Request>,

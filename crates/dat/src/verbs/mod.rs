@@ -343,7 +343,7 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// The number of the connection manager's descriptor among the watched ones; below it, that of the
-/// completion channel.
+/// The number of the connection manager's descriptor among the watched descriptors.
 const EVENTS: u8 = 0;
+/// The number of the completion channel's descriptor among the watched descriptors.
 const COMPLETIONS: u8 = 1;

@@ -28,7 +28,7 @@ pub(crate) struct ProtectionDomain {
     library: Arc<Library>,
     context: NonNull<raw::Context>,
     pd: NonNull<raw::Pd>,
-    /// Keeps the contexts of all devices open.
+    /// The library's list of all devices, held because it keeps the devices' contexts open.
     anchor: NonNull<*mut raw::Context>,
     /// The number of this protection domain, unique within this process.
     pub number: u64,
@@ -52,9 +52,9 @@ pub(crate) struct DeviceFacts {
     pub requests_max: u32,
     pub entries_max: u32,
     pub sge_max: u32,
-    /// The maximum number of RDMA reads by peers in flight; the field after it is that for reads by
-    /// this side.
+    /// The maximum number of RDMA reads by peers that the device can have in flight.
     pub reads_served_max: u8,
+    /// The maximum number of RDMA reads by this side that the device can have in flight.
     pub reads_made_max: u8,
 }
 
@@ -129,8 +129,8 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
 pub(crate) struct Registered {
     mr: NonNull<raw::Mr>,
     protection: Arc<ProtectionDomain>,
-    /// Keeps the memory in place; `None` for memory outside this process, and for the application's
-    /// own memory.
+    /// A reference that keeps the memory in place; `None` for memory outside this process, and for
+    /// the application's own memory.
     _pinned: Option<Pinned>,
 }
 

@@ -305,8 +305,8 @@ impl Connection {
         }
     }
 
-    /// Gives the device a short time to send the message posted last before the connection is
-    /// closed.
+    /// Gives the device a short time to send the most recently posted message before the connection
+    /// is closed.
     pub(super) fn linger(&mut self, context: &mut Context<'_>) {
         if !self.has_posted() || self.post_last().is_err() {
             return;
@@ -340,9 +340,9 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
 
 /// The bit that marks the number of a receive.
 const RECEIVE: u64 = 1 << 63;
-/// The maximum number of completions taken by one call; the constant after it is the maximum number
-/// of such calls per turn.
+/// The maximum number of completions taken by one call.
 const COMPLETIONS_AT_ONCE: usize = 16;
+/// The maximum number of calls per turn that take completions.
 const ROUNDS_MAX: usize = 8;
 /// The maximum time for which a peer that does not receive can delay this side.
 const LINGER_MAX: Duration = Duration::from_millis(1);

@@ -33,9 +33,10 @@ pub(super) struct Outbound {
     count: usize,
     /// The number of requests after the latest one that reports success.
     silent: usize,
-    /// The number of RDMA reads that the device has; the field after it is the maximum. Further
-    /// reads wait here, together with the work posted after them.
+    /// The number of RDMA reads that the device has.
     reads: usize,
+    /// The maximum number of RDMA reads that the device may have. Further reads wait here, together
+    /// with the work posted after them.
     pub reads_max: usize,
 }
 
@@ -503,8 +504,9 @@ impl Connection {
 struct Filling {
     pieces: Pieces,
     staged: Option<Staged>,
-    /// The number of bytes copied; the field after it is the number of these that a segment covers.
+    /// The number of bytes that were copied into `staged`.
     done: usize,
+    /// The number of copied bytes that a segment in `pieces` covers.
     begun: usize,
 }
 

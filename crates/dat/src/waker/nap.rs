@@ -45,7 +45,7 @@ pub(super) trait Word: Debug {
     fn put(&self, bits: u32) -> u32;
     /// Clears bits and returns the previous value.
     fn take(&self, bits: u32) -> u32;
-    /// Sets bits if the word is empty. Otherwise returns its value as the error.
+    /// Sets bits if the word is empty. Otherwise returns the word's value as the error.
     fn fill(&self, bits: u32) -> Result<(), u32>;
 }
 
