@@ -169,7 +169,8 @@ pub(crate) fn remove<K: Kind, H>(handle: *mut H) -> Result<Arc<K>> {
     remove_if(handle, |_| Ok(()))
 }
 
-/// Removes a handle if `allows` agrees. No other thread can use the handle meanwhile.
+/// Removes a handle and returns its object, unless `allows` returns an error for that object. No
+/// other thread can use the handle meanwhile.
 pub(crate) fn remove_if<K: Kind, H>(
     handle: *mut H,
     allows: impl FnOnce(&Arc<K>) -> Result<()>,
@@ -259,7 +260,8 @@ const INDEX_AT: u32 = 1;
 const GENERATION_AT: u32 = INDEX_AT + INDEX_BITS;
 const FORK_AT: u32 = GENERATION_AT + GENERATION_BITS;
 const MARK_AT: u32 = FORK_AT + FORK_BITS;
-/// Bits that no valid address in a program has together.
+/// The bits that mark a number as a handle. No valid address in a program has this combination of
+/// bits.
 const MARK: usize = 0b101;
 
 const _: () = assert!(MARK_AT + 3 == usize::BITS, "handles need pointers of 64 bits");

@@ -30,7 +30,7 @@ pub(crate) struct RegionObject {
 }
 
 /// A token that the client owns as long as the client, or a transport, may use the program's
-/// memory.
+/// memory. Dropping the token sets the region's flag `is_gone`.
 struct Use(Arc<AtomicBool>);
 
 impl Drop for Use {

@@ -36,9 +36,10 @@ pub(crate) enum OperationKind {
 }
 
 pub(crate) enum Submission {
-    /// By the client's completion of each transfer.
+    /// The operation has ended when the client has completed all of these transfers.
     Transfers(Vec<OperationId>),
-    /// By the completion of the batch that contains the request.
+    /// The operation has ended when the batch that contains its request reports the request as
+    /// complete.
     Batch,
 }
 
@@ -79,12 +80,13 @@ impl Operation {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Encodes an operation and a part into the context of a client's transfer.
+    /// Encodes the number of an operation and of one of its parts into one word, the context of the
+    /// client's transfer.
     pub(crate) fn word_of(number: u64, part: usize) -> u64 {
         number << PART_BITS | part as u64
     }
 
-    /// Decodes the number of the operation and the part from such a context.
+    /// Decodes the number of the operation and of its part from a word that `word_of` returned.
     pub(crate) fn place_of(word: u64) -> (u64, usize) {
         (word >> PART_BITS, (word % (1 << PART_BITS)) as usize)
     }

@@ -40,8 +40,9 @@ fn is_killed(status: &str) -> bool {
 /// The number of fields between the state and the flags in /proc/PID/stat: parent, group, session,
 /// terminal and the terminal's group.
 const FLAGS_BEHIND_STATE: usize = 5;
-/// PF_EXITING and PF_SIGNALED of the kernel's `sched.h`.
+/// The flag PF_EXITING of the kernel's `sched.h`.
 const EXITING: u64 = 0x4;
+/// The flag PF_SIGNALED of the kernel's `sched.h`.
 const SIGNALED: u64 = 0x400;
 /// The bit of SIGKILL in a signal set.
 const SIGKILL: u64 = 1 << 8;

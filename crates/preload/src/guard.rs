@@ -21,7 +21,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if this thread is inside, so that its C library calls are not the program's.
+/// True if this thread is executing code of this library, so that its C library calls are not
+/// treated as the program's.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     // While a thread ends, its thread-local flag is gone. Then treat the thread as inside, so that
@@ -64,7 +65,8 @@ impl Shared {
     }
 }
 
-/// Marks this thread as inside until the value is dropped.
+/// Holds the lock, and marks this thread as executing code of this library, until the value is
+/// dropped.
 struct Inside;
 
 impl Inside {
@@ -127,8 +129,8 @@ pub(crate) fn without_interception<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs before a fork. Takes the lock, so that no other thread is inside during the fork, and calls
-/// `prepare` to share the state that the child inherits.
+/// Runs before a fork. Takes the lock, so that no other thread changes the state during the fork,
+/// and calls `prepare` to share the state that the child inherits.
 pub(crate) fn before_fork(prepare: impl FnOnce(&mut State)) {
     if is_inside() {
         return;

@@ -23,7 +23,7 @@ use crate::unstable::{AllUnstable, Key};
 
 /// An open file. All descriptors that share an offset refer to one description.
 pub(crate) struct Description {
-    /// Identifies the file across opens.
+    /// The identity of the file, which stays the same as long as the file is open.
     pub identity: Identity,
     /// The offset and flags.
     pub page: Page,

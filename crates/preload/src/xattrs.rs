@@ -173,6 +173,7 @@ fn known(name: &[u8]) -> Outcome<&OsStr> {
 }
 
 const USER_PREFIX: &[u8] = b"user.";
-/// The maximum lengths of names and values in Linux.
+/// The maximum length in bytes of the name of an attribute in Linux.
 const NAME_BYTES_MAX: usize = 255;
+/// The maximum length in bytes of the value of an attribute in Linux.
 const VALUE_BYTES_MAX: usize = 65_536;

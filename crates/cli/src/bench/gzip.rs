@@ -115,7 +115,6 @@ impl Report {
 /// A function that builds the commands to compress the halves with the given indexes, in one
 /// process or one pipe.
 type Commands<'a> = dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a;
-/// One of the compared ways to compress.
 /// One way to compress that takes part in the comparison.
 struct Contestant<'a> {
     who: &'static str,

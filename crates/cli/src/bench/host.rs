@@ -22,7 +22,8 @@ use crate::unauthenticated::OWN_USER;
 /// A directory and a server that exports it to all contestants.
 pub(super) struct Host {
     served: ChildServer,
-    /// Declared after `served`, so that the server ends before its directory is removed.
+    /// The exported directory. The field is declared after `served`, so that the server ends before
+    /// the directory is removed.
     scratch: Scratch,
     pass: Pass,
     pub program: PathBuf,

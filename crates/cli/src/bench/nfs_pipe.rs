@@ -110,6 +110,7 @@ fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
     }
 }
 
-/// The number of blocks in flight, and the size of each.
+/// The number of blocks in flight.
 const BLOCKS: usize = 4;
+/// The size of a block in bytes.
 const BLOCK_BYTES: usize = 256 << 10;

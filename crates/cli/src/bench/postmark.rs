@@ -292,7 +292,7 @@ fn print(report: &Report) {
 
 /// The value for `dafs --spin`: longer than creating or removing a name takes.
 const SPIN_MAX: Duration = Duration::from_micros(200);
-/// The failures that the data of a contestant survives unless the contestant requests more.
+/// The value of [`Row::durability`] for a contestant that requests no durability.
 const NOTHING: &str = "a killed process";
 const MEMORY: &str = "a killed client";
 const JOURNAL: &str = "names: loss of power; data: a killed client";

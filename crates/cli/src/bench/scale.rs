@@ -63,11 +63,12 @@ pub(super) struct Arguments {
     /// Only check that everything works; the figures mean nothing.
     #[arg(long, hide = true)]
     tiny: bool,
-    /// The largest share of the cores that clients may use in a point from which a conclusion is
-    /// drawn.
+    /// The largest share of the cores that clients may use in a measurement from which a conclusion
+    /// is drawn.
     #[arg(long, hide = true, default_value_t = 0.5)]
     clients_share: f64,
-    /// The largest share of the cores that other programs may use in such a point.
+    /// The largest share of the cores that other programs may use in a measurement from which a
+    /// conclusion is drawn.
     #[arg(long, hide = true, default_value_t = 0.1)]
     others_share: f64,
 }
@@ -358,9 +359,9 @@ const EXPORT: &str = "export";
 /// The size of the server's cache: twice the size of all files, so that every read is a cache hit.
 const CACHE: &str = "256M";
 const FILES: usize = 64;
-/// The shortest and the longest permitted round. In a shorter round, clients could not be woken in
-/// time.
+/// The shortest permitted round in seconds. In a shorter round, clients could not be woken in time.
 const SECONDS_MIN: f64 = 0.01;
+/// The longest permitted round in seconds.
 const SECONDS_MAX: f64 = 60.0;
 /// The largest number of clients that can be requested.
 const CLIENTS_MOST: usize = 256;

@@ -409,8 +409,9 @@ impl LentBuffer<'_> {
     }
 }
 
-/// The number of large buffers, and the size of a block in bytes.
+/// The maximum number of large buffers.
 const BUFFERS: usize = 32;
+/// The size of a block in bytes. A large buffer holds two blocks.
 pub(super) const BLOCK_BYTES: usize = 512 << 10;
 /// The size of a small buffer in bytes. There is one for each file in flight.
 const SMALL_BYTES: usize = 32 << 10;

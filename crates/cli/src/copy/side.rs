@@ -53,12 +53,13 @@ pub(crate) enum Whole {
     Unfinished,
 }
 
-/// The source of a copy's mode.
+/// The way in which a copied file gets its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The target file existed before, and keeps its mode.
     Kept,
-    /// The file keeps the mode it was created with, without a temporary owner write permission.
+    /// The file gets its mode when it is created. If owner write permission was added for the time
+    /// of the copy, the mode is set again without it.
     Given,
     /// The mode of the source is set explicitly when the file is complete.
     ToBeSet,

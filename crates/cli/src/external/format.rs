@@ -47,7 +47,8 @@ pub(super) struct FormatArguments {
 }
 
 impl FormatArguments {
-    /// If only the first record of each key is kept, the sort must be stable.
+    /// Parses the arguments into a format. If `is_unique` is set, the sort of lines is stable, so
+    /// that the first line of each key can be kept.
     pub(super) fn understand(&self, is_unique: bool) -> Result<Format> {
         match &self.record {
             Some(size) => self.records(size),

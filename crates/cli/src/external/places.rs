@@ -20,7 +20,7 @@ pub(super) struct FileLocation {
     pub path: OsString,
 }
 
-/// The engines in use.
+/// The engines in use: one for local files, and one for each server and login.
 pub(super) struct Places<'a> {
     client: Client,
     access: &'a Access,

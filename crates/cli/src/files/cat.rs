@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// The number of blocks in flight, and the size of each.
+/// The number of blocks in flight.
 const BLOCKS: usize = 8;
+/// The size of a block in bytes.
 const BLOCK_BYTES: usize = 256 << 10;

@@ -62,5 +62,5 @@ fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// The umask is subtracted from this mode.
+/// The mode of new directories, before the umask is applied.
 const MODE: u32 = 0o777;

@@ -201,10 +201,11 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// The only compression method, and the flags without a meaning (RFC 1952, section 2.3.1).
+/// The number of the only compression method (RFC 1952, section 2.3.1).
 const DEFLATE: u8 = 8;
+/// The flags to which RFC 1952, section 2.3.1 assigns no meaning.
 const RESERVED_FLAGS: u8 = 0xe0;
-/// The bytes that identify a member: two magic bytes, the method and the flags.
+/// The number of bytes that identify a member: two magic bytes, the method and the flags.
 const HEAD_BYTES: usize = 4;
 const CHUNK_BYTES: usize = 128 << 10;
 

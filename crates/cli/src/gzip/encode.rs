@@ -142,8 +142,9 @@ impl Write for Counted<'_> {
 /// The number of bytes read in one call, few enough to stay in the processor's cache until they are
 /// compressed.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Flags and operating system codes of RFC 1952, section 2.3.1.
+/// The flag for a member that contains a file name (RFC 1952, section 2.3.1).
 const HAS_NAME: u8 = 8;
+/// The code of the operating system Unix (RFC 1952, section 2.3.1).
 const UNIX: u8 = 3;
 
 #[cfg(test)]

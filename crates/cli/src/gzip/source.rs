@@ -149,8 +149,9 @@ pub(super) struct PassedOver(pub &'static str);
 
 const IS_DIRECTORY: &str = "is a directory; left as it is";
 const IS_NO_FILE: &str = "is not a regular file; left as it is";
-/// The reasons that --force overrides.
+/// The reason for skipping a symbolic link, which --force overrides.
 pub(super) const IS_LINK: &str = "is a symbolic link; give --force to process its target";
+/// The reason for skipping a file with the sticky bit, which --force overrides.
 pub(super) const IS_STICKY: &str = "has the sticky bit; give --force to process it";
 
 /// An input whose bytes arrive when another process writes them, possibly never.
@@ -189,6 +190,7 @@ fn go_on(interrupted: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of blocks read ahead, and the size of each.
+/// The number of blocks read ahead.
 const BLOCKS: usize = 4;
+/// The size of a block in bytes.
 const BLOCK_BYTES: usize = 1 << 20;

@@ -26,8 +26,9 @@ pub(super) struct WriteBehind<'f> {
 struct Slot {
     buffer: Buffer,
     offset: u64,
-    /// The number of bytes in the slot, and how many of them the server has accepted.
+    /// The number of bytes in the slot.
     length: usize,
+    /// The number of bytes in the slot that the server has accepted.
     done: usize,
 }
 
@@ -143,6 +144,7 @@ impl Drop for WriteBehind<'_> {
     }
 }
 
-/// The number of blocks in flight, and the size of each.
+/// The number of blocks in flight.
 const BLOCKS: usize = 4;
+/// The size of a block in bytes.
 const BLOCK_BYTES: usize = 1 << 20;

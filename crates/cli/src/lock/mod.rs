@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     /// grows.
     #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
-    /// Mark the lock as broken if this process dies. No client gets a broken lock until one repairs
-    /// what it protects and takes it with --repair.
+    /// Mark the lock as broken if this process dies. Requests for a broken lock fail until a client
+    /// has repaired the protected data and takes the lock with --repair.
     #[arg(long)]
     persistent: bool,
     /// Take over a broken lock and clear its broken state.

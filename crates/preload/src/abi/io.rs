@@ -201,7 +201,7 @@ impl CopyEnd {
     }
 }
 
-/// Copies in steps with reads and writes. The result is the one that the kernel's call would have.
+/// Copies in steps with reads and writes. Returns what the kernel's call would return.
 unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
     for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
         if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {

@@ -96,6 +96,7 @@ fn generate(files: usize, to: &Path) -> Result<()> {
 }
 
 const FILES_PER_DIRECTORY: usize = 100;
-/// The range of file sizes in bytes.
+/// The size of the smallest generated files in bytes.
 const BYTES_MIN: usize = 500;
+/// The size of the largest generated files in bytes.
 const BYTES_MAX: usize = 16_384;
