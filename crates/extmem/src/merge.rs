@@ -32,7 +32,7 @@ pub struct MergeOptions {
     pub budget: Budget,
     /// True to keep only the first record of those with the same key.
     pub is_unique: bool,
-    /// Reports progress, and may stop the merge.
+    /// An observer that gets the progress of the merge and may stop it.
     pub watch: Watch,
 }
 

@@ -15,7 +15,8 @@ use crate::writer::Writer;
 
 /// A sorted stream, positioned at one of its records.
 pub trait Source {
-    /// Moves to the next record, at first to the first one. Returns false at the end.
+    /// Moves to the next record; the first call moves to the first record. Returns false at the
+    /// end.
     ///
     /// # Errors
     /// The error of the engine; an error if the file does not consist of such records.

@@ -84,7 +84,7 @@ impl<T: IntoBytes + Immutable> TypedWriter<T> {
         self.writer.put(value.as_bytes())
     }
 
-    /// Writes the rest and waits until all is written. Returns the number of values.
+    /// Writes the remaining values and waits until all values are written. Returns their number.
     ///
     /// # Errors
     /// The error of the engine.

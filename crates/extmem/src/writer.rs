@@ -16,7 +16,7 @@ pub struct Writer {
     /// The block that is being filled.
     block: Option<Block>,
     filled: usize,
-    /// The file offset of that block.
+    /// The file offset of the block that is being filled.
     offset: u64,
     flow: Flow,
     spare: Vec<Block>,
@@ -109,7 +109,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the rest and waits until all is written. Returns the file offset after the last byte.
+    /// Writes the remaining bytes and waits until all bytes are written. Returns the file offset
+    /// after the last byte.
     ///
     /// # Errors
     /// The error of the engine, for any of the bytes.

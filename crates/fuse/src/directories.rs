@@ -24,8 +24,9 @@ pub(crate) struct OpenDirectory {
 
 struct Listing {
     entries: Vec<DirectoryEntry>,
-    /// The inode numbers of the directory and of its parent.
+    /// The inode number of the directory.
     own: u64,
+    /// The inode number of the directory's parent.
     parent: u64,
     taken: Instant,
 }

@@ -83,8 +83,9 @@ pub(crate) struct Engine {
     pub locks: RefCell<Locks>,
     pub interrupts: Interrupts,
     pub transfers: RefCell<Transfers>,
-    /// The data that a server restart may lose, by file, and the number of bytes held for it.
+    /// For each file, the written data that a server restart may lose.
     pub unstable: RefCell<HashMap<FileHandle, Weak<Unstable>>>,
+    /// The number of bytes that are held for `unstable`, in all files together.
     pub held: Rc<Cell<usize>>,
     connection: Rc<ConnectionState>,
     link: RefCell<Link>,

@@ -325,8 +325,9 @@ impl Drop for Waiting {
     }
 }
 
-/// The shortest and longest pause between two requests for a lock.
+/// The shortest pause between two requests for a lock.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest pause between two requests for a lock.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;

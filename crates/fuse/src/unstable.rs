@@ -48,8 +48,9 @@ pub(crate) struct Unstable {
     waiting: RefCell<Vec<Transfer>>,
     /// The error of a request that failed since the latest commit.
     refused: Cell<Option<i32>>,
-    /// The most recent loss of data; the field after it is the number of losses.
+    /// The most recent loss of data; `None` if no data was lost.
     loss: Cell<Option<Loss>>,
+    /// The number of losses of data so far.
     losses: Cell<u64>,
 }
 

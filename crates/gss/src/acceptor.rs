@@ -23,7 +23,7 @@ const STEPS_MAX: u32 = 4;
 /// configuration: any key in the default keytab.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceOptions {
-    /// The name of the service. `None` accepts tickets forevery key in the keytab, for a server
+    /// The name of the service. `None` accepts tickets for every key in the keytab, for a server
     /// with several names. Use that only with a keytab that no other service shares.
     pub name: Option<ServiceName>,
     /// The path of the keytab; `None` means the system's (`/etc/krb5.keytab`, which only root can

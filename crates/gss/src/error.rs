@@ -187,7 +187,8 @@ impl fmt::Display for GssError {
 
 /// The position of the routine error in a major status.
 const ROUTINE_SHIFT: u32 = 16;
-/// The supplementary bits of a major status for repeated or misplaced messages.
+/// The supplementary bit of a major status for a message that was received before
+/// (GSS_S_DUPLICATE_TOKEN).
 const DUPLICATE: u32 = 1 << 1;
 const OLD: u32 = 1 << 2;
 const UNORDERED: u32 = 1 << 3;
@@ -202,8 +203,9 @@ pub(crate) fn is_failure(major: u32) -> bool {
 
 /// The first code of the table `krb5` (`krb5_err.et`).
 const KERBEROS_CODES: u32 = 0x96c7_3a00;
-/// The first code of the table `asn1`, and the number of its codes.
+/// The first code of the table `asn1`.
 const ASN1_CODES: u32 = 0x6eda_3600;
+/// The number of codes in the table `asn1`.
 const ASN1_COUNT: u32 = 16;
 /// `KRB5_NO_LOCALNAME` and `KRB5_LNAME_NOTRANS`: no local user corresponds to the principal.
 const NO_LOCAL_NAME: [u32; 2] = [KERBEROS_CODES + 157, KERBEROS_CODES + 176];

@@ -65,7 +65,8 @@ struct Backing {
     pins: Mutex<u32>,
 }
 
-/// Keeps a memory alive and its pages in place, for a device with which it is registered.
+/// A reference for a device with which the memory is registered. It keeps the memory alive and its
+/// pages in place.
 #[derive(Debug)]
 pub struct Pinned(Memory);
 

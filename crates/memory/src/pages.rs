@@ -30,7 +30,7 @@ impl PageNumbers {
     }
 }
 
-/// The number of bytes per page in `/proc/self/pagemap`.
+/// The size in bytes of the entry for one page in `/proc/self/pagemap`.
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << 55) - 1;

@@ -2,7 +2,7 @@
 //! addresses: unmapping, moving, or returning pages to the kernel.
 //!
 //! Invariant: once a watched range has been unmapped or moved, or other memory was mapped over it,
-//! [`Watched::is_current`] is false forevery thread. This holds even for a thread to which the
+//! [`Watched::is_current`] is false for every thread. This holds even for a thread to which the
 //! kernel gives the same addresses before the call that unmapped them has returned. It is also
 //! false once `madvise` has discarded pages of the range. Registrations with devices rely on this:
 //! if the address translation of a device stayed in use after the memory was replaced, it would

@@ -50,7 +50,8 @@ impl Entry {
         bytes(self.key()).cmp(&bytes(other.key()))
     }
 
-    /// True if the entry is an object after `offset`, or may contain one.
+    /// True if the entry is an object whose path comes after `offset`, or a directory that may
+    /// contain such an object.
     fn is_behind(&self, offset: &Path) -> bool {
         match self {
             Self::Object(meta) => meta.location > *offset,

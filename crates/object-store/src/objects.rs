@@ -216,6 +216,7 @@ pub(crate) fn length_of(range: &Range<u64>) -> usize {
 
 /// The maximum number of registered buffers of one driver thread that callers may hold.
 const LENT_BUFFERS_MAX: usize = 64;
-/// The constants of the hash function FNV-1a, which gives the same result in all processes.
+/// The initial value of the hash function FNV-1a, which gives the same result in all processes.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+/// The multiplier of the hash function FNV-1a.
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -297,8 +297,9 @@ const SINGLE_BYTES_MAX: usize = 8 << 20;
 const GAP_BYTES_MAX: u64 = 32 << 10;
 /// The maximum length of a segment in bytes.
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
-/// The maximum numbers of bytes and of requests in one batch.
+/// The maximum number of bytes in one batch.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
+/// The maximum number of requests in one batch.
 const BATCH_READS_MAX: usize = 64;
 
 #[cfg(test)]

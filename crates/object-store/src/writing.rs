@@ -352,9 +352,9 @@ impl<'p> Cursor<'p> {
 
 /// The maximum number of attempts to write a payload while the server loses it by restarts.
 const ATTEMPTS_MAX: u32 = 8;
-/// The maximum size of a payload that is written by the chain that makes its file.
+/// The maximum size in bytes of a payload that is written by the chain that makes its file.
 const SMALL_BYTES_MAX: usize = 1 << 20;
-/// The size of the pieces in which a larger payload is written.
+/// The size in bytes of the pieces in which a larger payload is written.
 pub(crate) const PIECE_BYTES: usize = 2 << 20;
 /// The number of pieces of one payload that are written concurrently.
 const PIECES_MAX: usize = 4;

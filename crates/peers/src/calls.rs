@@ -47,7 +47,7 @@ enum Kind {
     Read(Vec<u8>),
     Write(Vec<u8>),
     ReadTo(Range),
-    /// Keeps the memory alive, because libnfs has its address.
+    /// A write from this memory, which is kept here because libnfs has its address.
     WriteFrom(#[allow(dead_code)] Range),
     Stat,
 }
@@ -408,7 +408,7 @@ impl Drop for Mount {
     }
 }
 
-/// The callback of libnfs forevery request.
+/// The callback of libnfs for every request.
 ///
 /// # Safety
 /// `request` is the address of a `Pending` that `send` has passed to libnfs, and is passed back

@@ -310,12 +310,13 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The ports belong to the namespace and so are always free.
+/// The port of the NFS service. Ports belong to the namespace and so are always free.
 const NFS_PORT: u16 = 2049;
+/// The port of the mount service in the same namespace.
 const MOUNT_PORT: u16 = 20048;
 
 const READY_MAX: Duration = Duration::from_secs(20);
 const READY_STEP: Duration = Duration::from_millis(20);
 const LOG_LINES: usize = 12;
-/// The fields of `/proc/PID/stat` between the name and the two times.
+/// The number of fields of `/proc/PID/stat` between the name and the two times.
 const FIELDS_BEFORE_TIMES: usize = 11;

@@ -421,7 +421,7 @@ impl Drop for Directory {
     }
 }
 
-// The `libc` crate does not define these forevery system.
+// The `libc` crate does not define these for every system.
 unsafe extern "C" {
     fn telldir(stream: *mut libc::DIR) -> libc::c_long;
     fn seekdir(stream: *mut libc::DIR, position: libc::c_long);

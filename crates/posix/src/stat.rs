@@ -78,7 +78,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the number of a user, or that of "nobody" if this system does not know the user.
+    /// Returns the user id for a user name of the server, or that of "nobody" if this system does
+    /// not know the user.
     #[must_use]
     pub fn uid(&self, text: &str) -> u32 {
         known(&self.users, text, |name| {
@@ -86,7 +87,8 @@ impl Names {
         })
     }
 
-    /// Returns the number of a group, or that of "nogroup" if this system does not know the group.
+    /// Returns the group id for a group name of the server, or that of "nogroup" if this system
+    /// does not know the group.
     #[must_use]
     pub fn gid(&self, text: &str) -> u32 {
         known(&self.groups, text, |name| {

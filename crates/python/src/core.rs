@@ -70,7 +70,8 @@ pub struct State {
     probe: Buffer,
 }
 
-/// How transfers use the program's own memory, if it is long enough for registration to be faster.
+/// The way in which transfers access the program's own memory, if the memory is long enough that
+/// registering it is faster than copying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnMemory {
     /// Use the faster method: copy over shared memory, and register the memory otherwise.

@@ -15,7 +15,8 @@ use pyo3::sync::PyOnceLock;
 pub enum Failure {
     /// An error of the client.
     Client(ClientError),
-    /// An error of the client about a path that is not UTF-8, so that the error's text lacks it.
+    /// An error of the client about this path, which is not UTF-8 and therefore missing from the
+    /// error's text.
     About(ClientError, OsString),
     /// The process was forked after it connected.
     Forked,

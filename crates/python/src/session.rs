@@ -79,7 +79,7 @@ impl Session {
         &self.url
     }
 
-    /// The path in the URL.
+    /// Returns the path in the session's URL.
     #[getter]
     fn root(&self) -> &OsStr {
         &self.path
@@ -405,7 +405,8 @@ impl Session {
         })
     }
 
-    /// Runs many reads and writes: each has a file, an offset, memory, and True for a write.
+    /// Runs many reads and writes. Each request consists of a file, an offset, memory, and True for
+    /// a write.
     #[pyo3(signature = (requests, window=None))]
     fn batch(
         &self,
@@ -515,5 +516,5 @@ fn object_of(file_system: bool) -> FenceObject {
     if file_system { FenceObject::FileSystem } else { FenceObject::File }
 }
 
-/// The maximum number of rounds before the event loop runs again.
+/// The maximum number of rounds of progress in one call, after which the event loop runs again.
 const ROUNDS_MAX: usize = 16;

@@ -36,13 +36,13 @@ const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 
-/// The A bit of the first word requests the peer-to-peer model; the B bit, below, stands for
-/// readiness shown by a Send.
+/// The A bit of the first word, which requests the peer-to-peer model.
 const PEER_TO_PEER: u16 = 0x8000;
+/// The B bit of the first word: the initiator can show its readiness by a Send.
 const BY_SEND: u16 = 0x4000;
-/// The C bit of the second word stands for readiness shown by a Write; the D bit, below, for
-/// readiness shown by a Read.
+/// The C bit of the second word: the initiator can show its readiness by a Write.
 const BY_WRITE: u16 = 0x8000;
+/// The D bit of the second word: the initiator can show its readiness by a Read.
 const BY_READ: u16 = 0x4000;
 const DEPTH_MASK: u16 = 0x3fff;
 

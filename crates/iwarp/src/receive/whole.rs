@@ -86,9 +86,9 @@ impl Receiver {
     }
 }
 
-/// The DDP and RDMAP control bytes of a Send of one frame: untagged, last, DDP version 1; RDMAP
-/// version 1, Send.
+/// The DDP control byte of a Send in one frame: untagged, last segment, DDP version 1.
 const PLAIN_SEND_DDP: u8 = 0x41;
+/// The RDMAP control byte of a Send in one frame: RDMAP version 1, opcode Send.
 const PLAIN_SEND_RDMAP: u8 = 0x43;
 
 #[cfg(test)]

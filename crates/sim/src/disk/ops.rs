@@ -256,7 +256,7 @@ impl Disk {
 }
 
 impl Store for CrashStore {
-    /// Makes a server that starts on this disk search once forevery object except the root.
+    /// Makes a server that starts on this disk search once for every object except the root.
     fn defer_searches(&self) -> bool {
         let mut disk = self.disk();
         disk.unplaced = disk.volatile.inodes.keys().copied().filter(|it| *it != ROOT).collect();
