@@ -1,17 +1,19 @@
-//! The table of clients: which principal owns a client id string, and which state belongs to it
+//! The table of clients: which principal owns a client id string, and which state the client has
 //! (draft 3.1.1.3).
 //!
 //! Invariants:
 //! - A record exists only for a client that has authenticated and still has a session or state.
 //! - A name belongs to one principal as long as it exists.
-//! - A client id is never used for two records, so a client whose state was lost sees a new id.
+//! - A client id is never used for two records, so a client learns from a new id that its state was
+//!   lost.
 //!
 //! An incarnation of a client begins with its first request, not when it authenticates. Until then
-//! it is pending: it exists beside the incarnation that has the name. The reason is that a connect
-//! of a dead incarnation may arrive late and must not end the living one. After its connect, a dead
-//! incarnation sends nothing, with one exception: if it had authenticated before it died, one of
-//! its requests may also arrive late. So when a pending incarnation begins, all incarnations that
-//! authenticated before it are over. State belongs only to incarnations that have begun.
+//! the incarnation is pending: it exists in addition to the incarnation that has the name. The
+//! reason is that a connect request of a dead incarnation may arrive late and must not end the
+//! living incarnation. After its connect request, a dead incarnation sends nothing more, with one
+//! exception: if it had authenticated before it died, one of its requests may also arrive late. So
+//! when a pending incarnation begins, all incarnations that authenticated before it have ended.
+//! State belongs only to incarnations that have begun.
 
 use std::collections::BTreeMap;
 
@@ -49,16 +51,16 @@ impl ClientKey {
 /// names are equal (draft 3.1.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
-    /// A user of this host, by number, who authenticated with AUTH_NONE.
+    /// A user of this host, identified by user id, who authenticated with AUTH_NONE.
     LocalUser(u32),
     /// A remote client that authenticated with AUTH_NONE. All such clients are one principal, so
     /// each of them can end the incarnation of any other. An administrator can prevent this by
     /// allowing only other types of authentication.
     Anonymous,
-    /// A user that authenticated with AUTH_TEXT, by name.
+    /// A user, identified by name, who authenticated with AUTH_TEXT.
     User(Box<str>),
-    /// A user that authenticated with AUTH_GSS, by the name that the GSS mechanism uses, such as
-    /// `ada@REALM`.
+    /// A user who authenticated with AUTH_GSS, identified by the name that the GSS mechanism uses,
+    /// such as `ada@REALM`.
     Gss(Box<str>),
 }
 
@@ -80,18 +82,18 @@ pub(crate) struct Client {
     pub name: Box<[u8]>,
     pub verifier: Verifier,
     pub principal: Principal,
-    /// The principal in the encoding that the lock table compares.
+    /// The principal, encoded so that the lock table can compare principals by their bytes.
     pub principal_bytes: Box<[u8]>,
-    /// The holder of the client's first session.
+    /// The holder (a local user or an address) of the client's first session.
     pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
-    /// True if stable storage has a record that says that this client has state.
+    /// True if stable storage contains a record that this client has state.
     pub is_recorded: bool,
-    /// True if stable storage has a record that says that the client holds, or has held, plain
-    /// locks.
+    /// True if stable storage contains a record that the client holds, or has held, plain locks.
     pub has_locks: bool,
-    /// True if this incarnation never began, and a later incarnation of the same name has begun.
+    /// True if this incarnation can no longer begin, because a later incarnation of the same name
+    /// has begun.
     pub is_over: bool,
     /// The time at which the state of a client without sessions is released. `None` while the
     /// client has a session.
@@ -102,7 +104,7 @@ pub(crate) struct Client {
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     records: Slab<Client>,
-    /// The incarnations that have begun, by client name.
+    /// The incarnations that have begun, each under its client name.
     by_name: BTreeMap<Box<[u8]>, ClientKey>,
     /// The incarnations that have not begun, in the order in which they authenticated.
     pending: Vec<ClientKey>,
@@ -121,7 +123,8 @@ impl ClientTable {
         self.kept
     }
 
-    /// Returns all incarnations of a client. The incarnation that has begun comes first.
+    /// Returns all incarnations of the client with this name. The incarnation that has begun comes
+    /// first.
     pub(crate) fn incarnations(&self, name: &[u8]) -> impl Iterator<Item = (ClientKey, &Client)> {
         let begun = self.by_name.get(name).copied();
         let pending = self.pending.iter().copied();
@@ -168,9 +171,9 @@ impl ClientTable {
         key
     }
 
-    /// Begins an incarnation. Returns the key of the incarnation of the same name that had begun
-    /// before, if any. All incarnations of the name that authenticated earlier and have not begun
-    /// are over.
+    /// Begins an incarnation. All incarnations of the same name that authenticated earlier and have
+    /// not begun can no longer begin. Returns the key of the incarnation of the name that had begun
+    /// before, if any.
     pub(crate) fn begin(&mut self, key: ClientKey) -> Option<ClientKey> {
         let name = self.get(key)?.name.clone();
         for heir in self.pending.iter().take_while(|heir| **heir != key) {
@@ -207,7 +210,7 @@ impl ClientTable {
         }
     }
 
-    /// Keeps the state of a client without sessions until `expires`.
+    /// Keeps the state of a client without sessions until the time `expires`.
     pub(crate) fn keep(&mut self, key: ClientKey, expires: Moment) {
         if let Some(client) = self.get_mut(key) {
             debug_assert!(client.sessions == 0 && client.expires.is_none());
@@ -216,7 +219,7 @@ impl ClientTable {
         }
     }
 
-    /// Adds a session to the count of a client's sessions.
+    /// Counts one more session of a client.
     pub(crate) fn join(&mut self, key: ClientKey) {
         if let Some(client) = self.get_mut(key) {
             client.sessions += 1;

@@ -11,13 +11,15 @@ use crate::{DelegationPolicy, FenceLimits};
 
 /// The maximum number of opens that a table can contain: the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
-/// The largest limit of the number of clients without a session whose state is kept.
+/// The largest value that may be configured for the number of clients whose state is kept without a
+/// session.
 const CLIENTS_LIMIT: u32 = 1 << 16;
 
 /// Limits and policies of a [`crate::Filer`]. The defaults suit a server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilerConfig {
-    /// The time for which a client's state is kept after its last session (LEASE_TIME attribute).
+    /// The time for which a client's state is kept after its last session has ended (LEASE_TIME
+    /// attribute).
     pub lease: Duration,
     /// The maximum number of clients whose state is kept without a session.
     pub clients_kept_max: u32,

@@ -1,6 +1,6 @@
-//! The error of an invalid configuration.
+//! The error type for an invalid configuration.
 //!
-//! Invariant: an error contains the name of the invalid limit.
+//! Invariant: every error contains the name of the invalid limit.
 
 /// The reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

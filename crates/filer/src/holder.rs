@@ -1,13 +1,16 @@
-//! Holders: the units for which shared limits are counted.
+//! Holders: a holder is a user of this host, or a network address, and shared limits are counted
+//! for each holder.
 //!
-//! Invariants: a holder is derived from facts that the transport or the kernel reports about a
-//! peer, never from the peer's own claims. All addresses of one IPv6 /64 network are one holder.
+//! Invariants:
+//! - A holder is derived from facts that the transport or the kernel reports about a peer, never
+//!   from the peer's own claims.
+//! - All addresses of one IPv6 /64 network are one holder.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The origin of a peer, which is known before the peer authenticates. Each holder gets a fair
-/// share of the server's limits.
+/// The user or address from which a peer connects, known before the peer authenticates. Each holder
+/// gets a fair share of the server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
     /// A user of this host, with the user id that the kernel reports.
@@ -47,16 +50,16 @@ impl Holder {
 /// Returns true if a holder with `own` units may take one more, when `taken` of `max` units are in
 /// use by all holders.
 ///
-/// A single limit for all peers would help an attacker, because a peer that uses it up locks all
-/// others out. So each holder may have at most [`SHARE_TIMES`] times as many units as are still
-/// free. A single holder gets at most three quarters of the limit, the next holder three quarters
-/// of the remaining units, and so on.
+/// A single limit for all peers would help an attacker, because a peer that uses up the limit would
+/// lock all others out. So each holder may have at most [`SHARE_TIMES`] times as many units as are
+/// still free. A single holder gets at most three quarters of the limit, the next holder three
+/// quarters of the remaining units, and so on.
 #[must_use]
 pub fn fair_share(own: u32, taken: u32, max: u32) -> bool {
     own < max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// A holder may have at most this many times the number of free units.
+/// The limit of one holder, as a multiple of the number of units that are free.
 pub const SHARE_TIMES: u32 = 3;
 
 impl fmt::Display for Holder {

@@ -2,9 +2,9 @@
 //! fences, and the incarnations of the clients that hold them.
 //!
 //! Invariants:
-//! - This crate does no I/O, reads no clock, draws no random numbers, and knows neither transport
-//!   nor store nor protocol. Time ([`dafs_types::Moment`]) is an argument, so that the simulator
-//!   and the server run the same code.
+//! - This crate does no I/O, reads no clock, draws no random numbers, and depends on no transport,
+//!   store or protocol. Time ([`dafs_types::Moment`]) is an argument, so that the simulator and the
+//!   server run the same code.
 //! - The reason of a refusal is a [`dafs_ops::Fault`], which each protocol translates into its own
 //!   status.
 //! - Every data structure that a peer can make grow has a named limit in [`FilerConfig`] or in
@@ -15,9 +15,9 @@
 //! hashes.
 //!
 //! A caller refers to a client by its [`ClientKey`] and to a fence identity by its [`FenceKey`]; a
-//! [`Party`] contains both. After a client or session has ended, its key is dangling: it refers to
-//! nothing. The protocol layer authenticates a client. In this crate the client enters, begins its
-//! incarnation, and leaves:
+//! [`Party`] contains both. After a client or session has ended, its key refers to nothing. The
+//! protocol layer authenticates a client. In this crate the client enters, begins its incarnation,
+//! and leaves:
 //!
 //! ```text
 //! client_enter ─► entered ─client_begin─► begun ─last client_leave─┬─► gone

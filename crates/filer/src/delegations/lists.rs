@@ -1,7 +1,7 @@
 //! The lists of delegations by file and by client.
 //!
-//! Invariant: the invariants of [`DelegationTable`] hold before and after every function except
-//! `detach` and `unlink_client`, whose work `end` and `revoke` complete.
+//! Invariant: every function except `detach` and `unlink_client` preserves the invariants of
+//! [`DelegationTable`]. The functions `end` and `revoke` call these two and restore the invariants.
 
 use dafs_ops::Fault;
 use dafs_types::{ClientId, Moment, StateId};
@@ -68,7 +68,7 @@ impl DelegationTable {
         }
     }
 
-    /// Revokes a delegation: only its state id is kept, until the holder returns the delegation.
+    /// Revokes a delegation. Only its state id is kept, until the holder returns the delegation.
     pub(super) fn revoke(&mut self, index: u32, now: Moment) {
         self.detach(index, now);
         let delegation = self.slots.get_mut(index);
@@ -79,7 +79,7 @@ impl DelegationTable {
         self.actions.push_back(DelegationAction::Revoked { client, handle });
     }
 
-    /// Removes a delegation from its file's list, and resumes the requests that waited for the
+    /// Removes a delegation from its file's list, and resumes the requests that waited for this
     /// removal.
     fn detach(&mut self, index: u32, now: Moment) {
         self.set_timer(index, None);
@@ -108,7 +108,8 @@ impl DelegationTable {
         }
     }
 
-    /// Returns the slot of a delegation that belongs to this client and this file and is in force.
+    /// Returns the slot of the delegation that this client has of this file. `None` if there is no
+    /// such delegation in force.
     pub(super) fn find(
         &self,
         client: ClientId,
@@ -155,8 +156,8 @@ impl DelegationTable {
         self.files.get(&file).is_some_and(|delegated| !delegated.waiters.is_empty())
     }
 
-    /// Returns true if a request waits for the file, or a delegation of the file is being recalled
-    /// or awaits its restarted holder.
+    /// Returns true if no delegation of the file may be granted now: a request waits for the file,
+    /// or a delegation of the file is being recalled or waits for its restarted holder.
     pub(super) fn is_coming_back(&self, file: FileKey) -> bool {
         self.has_waiters(file)
             || self.files.get(&file).is_some_and(|delegated| {

@@ -21,8 +21,8 @@
 //!      (the client restarted)
 //! ```
 //!
-//! The following table shows which requests (touches) conflict with a delegation of another client.
-//! A client's own delegation never conflicts.
+//! The following table shows which requests (called touches in the diagram) conflict with a
+//! delegation of another client. A client's own delegation never conflicts.
 //!
 //! | touch                        | read delegation | write delegation |
 //! |------------------------------|-----------------|------------------|
@@ -35,7 +35,6 @@
 //!
 //! READ and WRITE under the state id of an open need no check, because their OPEN was checked.
 //!
-//! Choices of this server:
 //! Decisions of this server:
 //! - The state id of a revoked delegation is kept until the holder has returned it or has ended.
 //!   Requests that use it get EXPIRED (RFC 3010 8.7). Such a holder gets no new delegations.
@@ -64,7 +63,7 @@ use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, SpaceLimi
 
 use crate::FileKey;
 
-/// The kind of a delegation: which operations its holder may serve locally.
+/// The kind of a delegation, which decides what operations its holder may serve locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DelegationKind {
     /// The holder may open the file to read without asking the server; no other client changes the
@@ -75,7 +74,8 @@ pub enum DelegationKind {
     Write,
 }
 
-/// The facts about an OPEN that has just succeeded, on which the grant of a delegation depends.
+/// The facts about an OPEN that has just succeeded. They decide whether its client gets a
+/// delegation.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationFacts {
     /// The client that opened the file.
@@ -113,7 +113,7 @@ pub enum NoDelegation {
     Recalling,
     /// A delegation of the file was recalled a short time ago.
     Quiet,
-    /// The client has not returned a delegation that was revoked, so it gets no new ones.
+    /// The client has not returned a delegation that was revoked, so it gets no new delegations.
     Untrustworthy,
     /// A limit on the number of delegations is reached.
     Limit,
@@ -126,9 +126,9 @@ pub struct GrantedDelegation {
     pub state_id: StateId,
     /// The kind of the delegation.
     pub kind: DelegationKind,
-    /// True if the reply to OPEN also recalls the delegation, so that no BC_RECALL follows.
+    /// True if the reply to OPEN itself also recalls the delegation, so that no BC_RECALL is sent.
     pub recall: bool,
-    /// The size up to which the file may grow. `None` for read delegations.
+    /// The limit up to which the holder may let the file grow. `None` for read delegations.
     pub limit: Option<SpaceLimit>,
 }
 
@@ -150,8 +150,8 @@ pub enum FileOperation {
     Write,
     /// A request that reports the size, change attribute or times, such as GETATTR or VERIFY.
     GetAttributes {
-        /// True if the holder may be asked for the attributes. After the holder has failed to
-        /// reply, the check is repeated with false, so that the delegation is recalled.
+        /// True if the server may ask the delegation's holder for the attributes. If the holder
+        /// does not reply, the check is repeated with false, so that the delegation is recalled.
         may_ask: bool,
     },
     /// A SETATTR of any attribute.
@@ -159,7 +159,7 @@ pub enum FileOperation {
         /// True if the request truncates the file to length zero.
         truncate: bool,
     },
-    /// A REMOVE of one of the file's names, or a RENAME over it.
+    /// A REMOVE of one of the file's names, or a RENAME of another file to one of them.
     Remove,
     /// A RENAME of the file.
     Rename,
@@ -177,17 +177,18 @@ pub enum FileOperation {
 pub enum DelegationDecision {
     /// The operation may proceed.
     Proceed,
-    /// The request must be parked. It is checked again after [`DelegationAction::Resume`] with its
-    /// id.
+    /// The request must be parked, and must be checked again after a [`DelegationAction::Resume`]
+    /// with its id.
     Wait,
-    /// The server must send BC_GETATTR to the holder, and use the attributes from the reply.
+    /// The server must send BC_GETATTR to the holder of the delegation, and use the attributes in
+    /// the reply.
     AskAttributes {
         /// The client that holds the delegation.
         client: ClientId,
         /// The handle of the file.
         handle: FileHandle,
     },
-    /// Too many requests wait, so the server must reply with DELAY.
+    /// Too many requests wait already, so the server must reply with DELAY.
     Delay,
 }
 
@@ -207,15 +208,17 @@ pub enum DelegationAction {
         handle: FileHandle,
         /// The state id of the delegation.
         state_id: StateId,
-        /// True if the holder need not write dirty data back, because the file is being truncated.
+        /// True if the holder need not write its dirty data back, because the file is about to be
+        /// truncated.
         truncate: bool,
     },
-    /// Check a parked request again.
+    /// Check this parked request again.
     Resume {
         /// The id of the parked request.
         waiter: WaiterId,
     },
-    /// A holder did not return its delegation before the deadline. The server should log this.
+    /// The holder did not return its delegation before the deadline, so the delegation was revoked.
+    /// The server should log this.
     Revoked {
         /// The client that held the delegation.
         client: ClientId,
@@ -246,9 +249,10 @@ pub enum DelegationPhase {
         /// The time at which the delegation is revoked.
         deadline: Moment,
     },
-    /// The delegation belongs to an earlier incarnation of the client, which may claim it.
+    /// The delegation belongs to an earlier incarnation of the client. The present incarnation may
+    /// claim it.
     Awaiting {
-        /// The time at which the delegation is dropped.
+        /// The time at which the delegation is dropped if it was not claimed.
         until: Moment,
     },
     /// The delegation was revoked, and the holder has not returned it yet.

@@ -1,7 +1,8 @@
-//! The policy of granting delegations, and the file growth that write delegations promise.
+//! The policy for granting delegations, and the amount by which the holder of a write delegation
+//! may let its file grow.
 //!
 //! Invariant: the growth promised to all write delegations of a file system, in total, never
-//! exceeds the space that was free when the most recent of them was granted.
+//! exceeds the space that was free when the most recent of these delegations was granted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,25 +27,25 @@ pub struct DelegationPolicy {
     /// The maximum number of requests that may wait for delegations to be returned.
     pub waiters_max: u32,
     /// The time that a client has to return a delegation. It is never less than the lease, because
-    /// a client that cannot be reached learns only from the end of its lease that it has lost the
-    /// delegation.
+    /// a client that cannot be reached does not know before the end of its lease that it has lost
+    /// the delegation.
     pub recall_timeout: Duration,
-    /// The time between two attempts to recall a delegation, if the client was not reached or did
-    /// not know the delegation.
+    /// The time between two attempts to recall a delegation. A recall is repeated if the client was
+    /// not reached or did not know the delegation.
     pub recall_retry: Duration,
-    /// The time after a recall during which no client gets a delegation of the file. It keeps the
-    /// delegation of a shared file from moving back and forth between clients.
+    /// The time after a recall during which no client gets a delegation of the same file. This
+    /// keeps the delegation of a shared file from moving back and forth between clients.
     pub quiet: Duration,
-    /// The maximum number of files whose quiet time is recorded. Beyond this limit the oldest
-    /// entries are removed.
+    /// The maximum number of files for which the time of a recent recall is recorded. Beyond this
+    /// limit the oldest entries are removed.
     pub quiet_files_max: u32,
-    /// How long the delegations of a restarted client are kept for the client to claim. Zero drops
-    /// them immediately.
+    /// How long the delegations of a restarted client are kept, so that the client can claim them.
+    /// Zero drops them immediately.
     pub recovery: Duration,
     /// The largest number of bytes that a file may grow by under a write delegation.
     pub growth_bytes_max: u64,
-    /// The block size in bytes if the promised growth is expressed in blocks; 0 if it is expressed
-    /// as a file size.
+    /// The block size, in bytes, in which the promised growth is reported to the client; 0 if the
+    /// promise is reported as a maximum file size.
     pub growth_block_bytes: u32,
 }
 
@@ -95,7 +96,7 @@ impl DelegationPolicy {
     }
 }
 
-/// The files with a recent recall, oldest first.
+/// The files of which a delegation was recalled a short time ago, oldest recall first.
 #[derive(Debug, Default)]
 pub(super) struct QuietFiles {
     until: BTreeMap<FileKey, Moment>,
@@ -108,7 +109,8 @@ impl QuietFiles {
         self.until.get(&file).is_some_and(|&until| now < until)
     }
 
-    /// Records that a delegation of the file was recalled. At most `most` files are recorded.
+    /// Records that a delegation of the file was recalled, so that none is granted before `until`.
+    /// At most `most` files are recorded.
     pub(super) fn note(&mut self, file: FileKey, until: Moment, most: u32) {
         self.until.insert(file, until);
         self.order.push_back((until, file));
@@ -138,9 +140,10 @@ impl QuietFiles {
 pub(super) struct Promises(BTreeMap<[u8; 16], u64>);
 
 impl Promises {
-    /// Promises growth, and returns the number of bytes promised. It is limited by `policy` and by
-    /// the free space that is not promised yet. If the policy promises blocks, it is a whole number
-    /// of blocks. It may be 0, in which case the holder may only overwrite existing data.
+    /// Promises growth to a write delegation, and returns the number of bytes promised. The number
+    /// is limited by `policy` and by the free space that is not promised yet. If the policy
+    /// promises blocks, the number is a multiple of the block size. If the number is 0, the holder
+    /// may only overwrite existing data.
     pub(super) fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
         let promised = self.0.get(&fs.0).copied().unwrap_or(0);
         let growth = policy.growth_bytes_max.min(space.saturating_sub(promised));
@@ -170,7 +173,7 @@ impl Promises {
     }
 }
 
-/// Encodes a promise in the form of the reply to OPEN.
+/// Converts a promise to the form in which the reply to OPEN reports it.
 pub(super) fn limit_of(policy: &DelegationPolicy, size: u64, growth: u64) -> SpaceLimit {
     match policy.growth_block_bytes {
         0 => SpaceLimit::Size(size.saturating_add(growth)),

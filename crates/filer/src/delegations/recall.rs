@@ -1,7 +1,7 @@
-//! Conflicts, recalls, and the requests that wait for recalls.
+//! Detects conflicts, recalls delegations, and parks requests until recalls end.
 //!
-//! Invariant: a parked request waits for at least one delegation that is being recalled or awaits
-//! its restarted holder. Both kinds have a timer.
+//! Invariant: a parked request waits for at least one delegation that is being recalled or waits
+//! for its restarted holder. In both cases a timer ends the wait.
 
 use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId};
 
@@ -50,8 +50,8 @@ impl FileOperation {
 }
 
 impl DelegationTable {
-    /// Decides whether a request may access a file. `actor` is `None` if the caller is not a
-    /// client. `waiter` is recorded only if the decision is `Wait`.
+    /// Decides whether a request may access a file. `actor` is the client of the request, or `None`
+    /// if the caller is not a client. `waiter` is recorded only if the decision is `Wait`.
     #[inline]
     pub fn check(
         &mut self,
@@ -144,7 +144,7 @@ impl DelegationTable {
         });
     }
 
-    /// Reports the result of a BC_RECALL. A recall that did not reach the client is sent again
+    /// Reports the result of a BC_RECALL. If the recall did not reach the client, it is sent again
     /// after [`super::DelegationPolicy::recall_retry`], or as soon as the client can be reached
     /// again.
     pub fn recall_done(
@@ -168,8 +168,8 @@ impl DelegationTable {
         }
     }
 
-    /// Reports that a client can be reached again. Recalls that did not reach the client are sent
-    /// now.
+    /// Reports that a client can be reached again. The recalls that did not reach this client are
+    /// sent now.
     pub fn can_be_reached(&mut self, client: ClientId) {
         for index in self.of_client(client, |delegation| delegation.retries) {
             self.recall_again(index);
@@ -212,7 +212,8 @@ impl DelegationTable {
         self.quiet.expire(now);
     }
 
-    /// Removes a parked request whose session has ended or whose reply was DELAY.
+    /// Removes a parked request that will not be executed, because its session has ended or it got
+    /// the reply DELAY.
     pub fn abandon(&mut self, waiter: WaiterId) {
         let resumed = DelegationAction::Resume { waiter };
         self.actions.retain(|action| *action != resumed);
@@ -239,7 +240,7 @@ impl DelegationTable {
         }
     }
 
-    /// Resumes the requests for a file that no delegation blocks any more.
+    /// Resumes the requests for a file that no delegation blocks any longer.
     pub(super) fn resume(&mut self, file: FileKey) {
         let Some(delegated) = self.files.get_mut(&file) else { return };
         let waiters = std::mem::take(&mut delegated.waiters);

@@ -3,9 +3,9 @@
 //! Invariants:
 //! - A state id refers to one delegation forever: the generation of a slot advances when its
 //!   delegation ends.
-//! - The state ids differ from those of the table of opens with the same boot seed, because their
+//! - No state id equals one of the table of opens: both tables have the same boot seed, but their
 //!   epochs differ in the topmost bit.
-//! - No state id equals the anonymous one, because a generation is never zero.
+//! - No state id equals the anonymous state id, because a generation is never zero.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,8 @@ use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId};
 use super::{DelegationKind, DelegationPhase};
 use crate::FileKey;
 
-/// The layout of a state id equals that of opens: epoch, generation of the slot, index of the slot.
+/// The number of bits of a slot's index in a state id. The layout equals that of the state ids of
+/// opens: epoch, generation of the slot, index of the slot.
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 20;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
@@ -38,9 +39,9 @@ pub(super) struct Delegation {
     pub limit: Option<SpaceLimit>,
     /// The number of bytes of growth promised to the holder.
     pub growth: u64,
-    /// True if the recall reports to the holder that it need not write data back.
+    /// True if the recall tells the holder that it need not write dirty data back.
     pub truncate: bool,
-    /// The time at which the delegation's timer expires. The recall is then sent again, or the
+    /// The time at which the delegation's timer expires; then the recall is sent again, or the
     /// delegation ends. `None` if no timer is running.
     pub timer: Option<Moment>,
     /// True if the recall must be sent again when the timer expires.
@@ -57,13 +58,13 @@ struct Slot {
 pub(super) struct Slots {
     epoch: u64,
     slots: Vec<Slot>,
-    /// The free slots. The slot that has been free longest is used first, so that generations wrap
-    /// around as late as possible.
+    /// The free slots. The slot that has been free longest is reused first, so that generations
+    /// wrap around as late as possible.
     free: VecDeque<u32>,
 }
 
 impl Slots {
-    /// Creates an empty table. `boot_seed` must be that of the table of opens.
+    /// Creates an empty table. `boot_seed` must be the seed of the table of opens.
     pub(super) fn new(boot_seed: u64) -> Self {
         let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
         let epoch_of_opens = (folded & 0xff_ffff).max(1);
@@ -71,7 +72,7 @@ impl Slots {
         Self { epoch, slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// Returns the number of delegations, including revoked ones that were not returned yet.
+    /// Returns the number of delegations, including revoked delegations that were not returned yet.
     pub(super) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -121,7 +122,7 @@ impl Slots {
         state_id.0 >> EPOCH_SHIFT == self.epoch
     }
 
-    /// Returns the slot of a state id if the delegation belongs to this client.
+    /// Returns the slot of a state id if the slot's delegation belongs to this client.
     pub(super) fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Fault> {
         if !self.owns(state_id) {
             return Err(Fault::StaleState);

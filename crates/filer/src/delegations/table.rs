@@ -38,7 +38,7 @@ pub struct DelegationTable {
 /// The counters of delegations, for the operator. [`DelegationTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelegationCounters {
-    /// Gauge: the number of delegations, including revoked ones that were not returned yet.
+    /// Gauge: the number of delegations, including revoked delegations that were not returned yet.
     pub held: u32,
     /// Gauge: the number of files with a delegation.
     pub files: u32,
@@ -46,9 +46,9 @@ pub struct DelegationCounters {
     pub waiting: u32,
     /// Gauge: the number of bytes of growth promised to write delegations.
     pub promised: u64,
-    /// The number of read delegations granted, including claimed ones.
+    /// The number of read delegations granted, including those claimed after a restart.
     pub granted_read: u64,
-    /// The number of write delegations granted, including claimed ones.
+    /// The number of write delegations granted, including those claimed after a restart.
     pub granted_write: u64,
     /// The number of opens that got no delegation.
     pub not_granted: u64,
@@ -60,7 +60,7 @@ pub struct DelegationCounters {
     pub returned: u64,
     /// The number of delegations that were revoked.
     pub revoked: u64,
-    /// The number of times that a holder was asked for attributes.
+    /// The number of times that the holder of a delegation was asked for attributes.
     pub asked: u64,
     /// The number of requests that were parked.
     pub parked: u64,
@@ -123,8 +123,8 @@ impl DelegationTable {
         self.files.contains_key(&file)
     }
 
-    /// Returns true if a client has delegations in force, so that its state must be kept for its
-    /// lease.
+    /// Returns true if a client has delegations in force. Its state must then be kept until its
+    /// lease expires.
     #[must_use]
     pub fn holds_any(&self, client: ClientId) -> bool {
         self.clients
@@ -132,19 +132,18 @@ impl DelegationTable {
             .is_some_and(|holder| holder.delegations.len() > holder.revoked as usize)
     }
 
-    /// Returns true if this table has issued the state id, even if its delegation has ended. All
-    /// other state ids belong to opens.
+    /// Returns true if this table has issued the state id, even if the delegation has ended. All
+    /// other state ids are those of opens.
     #[inline]
     #[must_use]
     pub fn owns(&self, state_id: StateId) -> bool {
         self.slots.owns(state_id)
     }
 
-    /// Decides whether an OPEN that has just succeeded gets a delegation. The caller must make no
-    /// other call between the OPEN and this one.
+    /// Decides whether an OPEN that has just succeeded gets a delegation. The caller must not call
+    /// the filer between the OPEN and this call.
     ///
-    /// # Errors
-    /// The reason why no delegation is granted. The open succeeds without a delegation.
+    /// # Errors The reason why no delegation is granted. The open succeeds without a delegation.
     pub fn grant(
         &mut self,
         facts: &DelegationFacts,
@@ -197,9 +196,9 @@ impl DelegationTable {
     /// before the server restarted. The delegation may be recalled immediately. The caller makes
     /// sure that the grace period is in effect.
     ///
-    /// # Errors
-    /// DENIED if another client has reclaimed an open or a delegation that excludes this one; INVAL
-    /// if this client holds a delegation of the other kind; RESOURCE if a limit is reached.
+    /// # Errors DENIED if another client has reclaimed an open or a delegation that conflicts with
+    /// this delegation; INVAL if this client holds a delegation of the other kind; RESOURCE if a
+    /// limit is reached.
     pub fn claim_previous(
         &mut self,
         facts: &DelegationFacts,
@@ -228,8 +227,7 @@ impl DelegationTable {
     /// Handles OPEN with CLAIM_DELEGATE_PREV: the client takes over a delegation of its previous
     /// incarnation.
     ///
-    /// # Errors
-    /// EXPIRED if the previous incarnation has no delegation of that file, or no longer has one.
+    /// # Errors EXPIRED if the previous incarnation has no delegation of that file (any more).
     pub fn claim_awaiting(
         &mut self,
         facts: &DelegationFacts,
@@ -293,11 +291,10 @@ impl DelegationTable {
     }
 
     /// Checks that a client's delegation is a read delegation, which keeps other clients from
-    /// changing the file, and that it is not being recalled.
+    /// changing the file, and that the delegation is not being recalled.
     ///
-    /// # Errors
-    /// The errors of state ids; EXPIRED if the delegation was revoked; DELAY if it is being
-    /// recalled; INVAL for a write delegation, because its holder changes the file.
+    /// # Errors The errors of state ids; EXPIRED if the delegation was revoked; DELAY if it is
+    /// being recalled; INVAL for a write delegation, because the holder itself may change the file.
     pub fn check_undisturbed(
         &self,
         client: ClientId,
@@ -322,9 +319,9 @@ impl DelegationTable {
 
     /// Handles DELEGRETURN.
     ///
-    /// # Errors
-    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. Returning a
-    /// revoked delegation removes its record, although the result is an error.
+    /// # Errors STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. If
+    /// a client returns a revoked delegation, its record is removed although the result is an
+    /// error.
     pub fn returned(
         &mut self,
         client: ClientId,
@@ -360,8 +357,8 @@ impl DelegationTable {
     }
 
     /// Reports that a client has restarted and has a new id. Depending on the policy, its
-    /// delegations end or wait to be claimed. Requests that wait for these delegations do not wait
-    /// longer than before.
+    /// delegations end or wait to be claimed. The restart does not extend the wait of requests that
+    /// already wait for these delegations.
     pub fn client_restarted(&mut self, old: ClientId, new: ClientId, now: Moment) {
         if self.policy.recovery.is_zero() || old == new {
             return self.client_gone(old, now);

@@ -11,7 +11,7 @@ use dafs_types::{FenceAccess, FenceUpdate, limits};
 use crate::ConfigError;
 
 /// A fence identity: the name that a session has given itself in `fence_id_string` (draft 4.4.4.1).
-/// It is empty if the session has given none. Cloning copies the text.
+/// It is empty if the session has given itself no name. Cloning copies the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceId(Box<str>);
 
@@ -37,14 +37,14 @@ impl FenceId {
 /// Limits on the fences of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceLimits {
-    /// The maximum number of objects with a list or with a pending change. A fence can be removed
-    /// even beyond this limit.
+    /// The maximum number of objects with a fencing list or with a pending change of the list. A
+    /// list can be removed even beyond this limit.
     pub lists_max: u32,
-    /// The maximum number of fence identities in one list.
+    /// The maximum number of fence identities in one fencing list.
     pub ids_per_list_max: u32,
-    /// The limit on the number of bytes of all identities in all lists, in total.
+    /// The limit on the total number of bytes of the identities in all lists.
     pub bytes_max: u32,
-    /// The maximum number of pending changes at one time.
+    /// The maximum number of list changes that may be pending at one time.
     pub changes_max: u32,
 }
 
@@ -62,9 +62,8 @@ impl Default for FenceLimits {
 impl FenceLimits {
     /// Checks every limit.
     ///
-    /// # Errors
-    /// [`ConfigError`] with the name of the first limit that is zero or more than a message can
-    /// contain.
+    /// # Errors [`ConfigError`] with the name of the first limit that is zero or greater than a
+    /// message allows.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
@@ -80,7 +79,7 @@ impl FenceLimits {
     }
 }
 
-/// The identities that may access an object. An empty list admits every session.
+/// The fence identities that may access an object. An empty list admits every session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FenceList(Vec<FenceId>);
 
@@ -99,7 +98,7 @@ impl FenceList {
         }
     }
 
-    /// Returns the identities, sorted.
+    /// Returns the fence identities in sorted order.
     pub(super) fn ids(&self) -> &[FenceId] {
         &self.0
     }
@@ -109,20 +108,20 @@ impl FenceList {
         self.0.is_empty()
     }
 
-    /// Returns true if the list admits a session with this identity.
+    /// Returns true if the list admits a session with this fence identity.
     pub(super) fn allows(&self, fence_id: &FenceId) -> bool {
         self.is_open() || self.0.binary_search(fence_id).is_ok()
     }
 
-    /// Returns the total number of bytes of the identities.
+    /// Returns the total number of bytes of the identities in the list.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|id| id.as_str().len()).sum()
     }
 
-    /// Returns the list after a change, according to the table in `fences/mod.rs`.
+    /// Returns the list that results from a change, according to the table in `fences/mod.rs`.
     ///
-    /// # Errors
-    /// INVAL for a change whose flags contradict each other or whose result no list can express.
+    /// # Errors INVAL if the flags of the change contradict each other, or if no list can express
+    /// the result.
     pub(super) fn after(
         &self,
         access: FenceAccess,

@@ -41,14 +41,14 @@
 //! # Running operations
 //!
 //! While there is no fence, READ and WRITE pay one load and one branch in [`FenceTable::enter`] and
-//! the same in [`FenceTable::leave`], so these calls count nothing. The server knows which
-//! operations are running and passes them to [`FenceTable::set`], which records those that must end
-//! before the change is complete. From then on only the `leave` calls of these operations matter:
-//! sessions that the new list leaves out cannot start operations, and the change need not wait for
-//! sessions that the new list admits. The same holds while fences exist, so there is only one code
-//! path. The cost is one pass over the running operations for each change, and changes are rare. In
-//! return the server must report every operation between its `enter` and its `leave`, including
-//! transfers of batches.
+//! the same in [`FenceTable::leave`], so these calls do not count operations. The server knows
+//! which operations are running and passes them to [`FenceTable::set`], which records those that
+//! must end before the change is complete. After that, only the `leave` calls of the recorded
+//! operations matter: sessions that the new list leaves out cannot start operations, and the change
+//! need not wait for sessions that the new list admits. The same holds while fences exist, so there
+//! is only one code path. The cost is one pass over the running operations for each change, and
+//! changes are rare. In return the server must report every operation between its `enter` and its
+//! `leave`, including transfers of batches.
 //!
 //! ```text
 //! set ─► changing ──stored and drained──► Completed: the new list is in force
@@ -83,9 +83,10 @@ impl FencedObject {
         }
     }
 
-    /// Returns the object of a GET_FENCING_LIST request. The draft defines its handle as "file or
-    /// fshandle" and has no flag for the kind (draft 6.4.1). The handle counts as that of a file
-    /// system if all bytes after the first 16 are zero, which is not true of any file.
+    /// Returns the object of a GET_FENCING_LIST request. The draft defines the request's handle as
+    /// "file or fshandle" and has no flag that says which it is (draft 6.4.1). The handle is taken
+    /// to be that of a file system if all bytes after the first 16 are zero, because no file has
+    /// such a handle.
     #[must_use]
     pub fn asked_for(handle: &FileHandle) -> Self {
         if handle.file_id() == [0; 48] {
@@ -95,7 +96,7 @@ impl FencedObject {
         }
     }
 
-    /// Returns true if the fence applies to operations on this file.
+    /// Returns true if the object's fencing list applies to operations on this file.
     #[must_use]
     pub fn covers(&self, file: &FileHandle) -> bool {
         match self {
@@ -104,8 +105,8 @@ impl FencedObject {
         }
     }
 
-    /// Returns the handle as bytes, 64 for a file and 16 for a file system, so that no file equals
-    /// a file system.
+    /// Returns the handle as bytes: 64 bytes for a file, or 16 bytes for a file system, so that a
+    /// file and a file system never compare as equal.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::File(file) => &file.0,
@@ -126,17 +127,17 @@ impl PartialOrd for FencedObject {
     }
 }
 
-/// The authority of a caller that reads or changes a fencing list.
+/// The facts that decide whether a caller may read or change a fencing list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceAuthority {
-    /// True if the identity of the request owns the file.
+    /// True if the user for whom the request acts owns the file.
     pub is_owner: bool,
     /// True if the access rules trust the client.
     pub is_trusted: bool,
 }
 
 impl FenceAuthority {
-    /// Returns true if the caller may read or change the object's list (draft 4.4.4.4).
+    /// Returns true if the caller may read or change the object's fencing list (draft 4.4.4.4).
     #[must_use]
     pub fn extends_to(self, object: &FencedObject) -> bool {
         match object {
@@ -146,7 +147,7 @@ impl FenceAuthority {
     }
 }
 
-/// A change of one list (draft 6.4.2).
+/// A change of one fencing list (draft 6.4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct FenceChange<'a> {
     /// The object whose list changes.
@@ -155,11 +156,11 @@ pub struct FenceChange<'a> {
     pub access: FenceAccess,
     /// The flag that says how the identities are combined with the present list.
     pub update: FenceUpdate,
-    /// The identities of the request, in any order. Duplicates are ignored.
+    /// The fence identities in the request, in any order. Duplicates are ignored.
     pub fence_ids: &'a [FenceId],
 }
 
-/// The id of a request that changes a list, which the server assigns.
+/// The id of a request that changes a fencing list. The server assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceRequest(pub u64);
 
@@ -167,8 +168,8 @@ pub struct FenceRequest(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
-/// An operation between its `enter` and its `leave`. An operation that accesses two files is
-/// reported once for each.
+/// An operation that is running, which means that it is between its calls of `enter` and `leave`.
+/// An operation that accesses two files is reported once for each file.
 #[derive(Clone, Copy, Debug)]
 pub struct RunningOperation<'a> {
     /// The id of the operation.
@@ -179,7 +180,7 @@ pub struct RunningOperation<'a> {
     pub file: &'a FileHandle,
 }
 
-/// The id of one [`FenceAction::Store`].
+/// The id of one [`FenceAction::Store`], to report its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FenceStoreId(pub u64);
 
@@ -188,8 +189,8 @@ pub struct FenceStoreId(pub u64);
 pub struct FenceRecord {
     /// The object to which the list belongs.
     pub object: FencedObject,
-    /// The identities that may access the object, sorted. An empty list erases the record of the
-    /// object.
+    /// The fence identities that may access the object, sorted. An empty list means that stable
+    /// storage keeps no record of the object.
     pub fence_ids: Box<[FenceId]>,
 }
 
@@ -219,17 +220,18 @@ pub enum FenceAction {
     },
 }
 
-/// The reason why the stored fencing lists cannot be restored at the start. A server that started
-/// without them would admit sessions that were fenced out.
+/// The reason why the stored fencing lists cannot be restored at the start. The server does not
+/// start then, because without the lists it would admit sessions that were fenced out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceRestoreError {
     /// There are two records for one object.
     #[error("two stored fencing lists for {0:?}")]
     Twice(FencedObject),
-    /// A stored list is empty or contains an empty identity. No valid record does.
+    /// A stored list is empty or contains an empty identity, so the record is not valid.
     #[error("the stored fencing list of {0:?} is empty or has an empty identity")]
     Empty(FencedObject),
-    /// There are more records than the limits allow, because the limits were lowered since.
+    /// There are more records than the limits allow, because the limits were lowered after the
+    /// records were written.
     #[error("the stored fencing lists exceed the configured limits at {0:?}; raise them")]
     TooMany(FencedObject),
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - An object is in the table exactly while it has a list or a pending change.
-//! - `bytes` is the sum over all lists and pending changes.
+//! - `bytes` is the total size of the identities in all lists and pending changes.
 //! - `changing` contains the objects with a pending change. `draining` is the number of pending
 //!   changes that wait for operations to end.
 
@@ -17,7 +17,7 @@ use super::{
     FenceRestoreError, FenceStoreId, FencedObject, OperationId, RunningOperation,
 };
 
-/// The fences of one server.
+/// The fencing lists of one server, and the pending changes of these lists.
 #[derive(Debug)]
 pub struct FenceTable {
     limits: FenceLimits,
@@ -30,17 +30,17 @@ pub struct FenceTable {
     counters: FenceCounters,
 }
 
-/// The counters of fences, for the operator. [`FenceTable::counters`] sets the gauges.
+/// The counters of fencing lists, for the operator. [`FenceTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceCounters {
-    /// Gauge: the number of objects with a list or a pending change.
+    /// Gauge: the number of objects with a fencing list or a pending change.
     pub objects: u32,
     /// Gauge: the number of bytes of identities, in lists and in pending changes.
     pub bytes: u64,
-    /// Gauge: the number of pending changes.
+    /// Gauge: the number of pending changes of fencing lists.
     pub changing: u32,
-    /// Gauge: the number of changes that wait for operations to end. While it is zero, `leave`
-    /// returns immediately.
+    /// Gauge: the number of pending changes that wait for operations to end. While it is zero,
+    /// `leave` returns immediately.
     pub draining: u32,
     /// The number of changes that were completed.
     pub completed: u64,
@@ -48,18 +48,18 @@ pub struct FenceCounters {
     pub failed: u64,
     /// The number of changes that were refused with a status.
     pub refused: u64,
-    /// The number of operations that changes had to wait for.
+    /// The number of operations that changes of fencing lists had to wait for.
     pub drained: u64,
     /// The number of operations refused because their session was fenced out.
     pub fenced_out: u64,
 }
 
-/// A description of one fence for the operator.
+/// A description of one fencing list for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceInformation<'a> {
     /// The object that is fenced.
     pub object: FencedObject,
-    /// The identities that may access the object. Empty if every session may.
+    /// The fence identities that may access the object. Empty if every session may access it.
     pub fence_ids: &'a [FenceId],
     /// The new list of the pending change, and the number of operations that the change still waits
     /// for. `None` if no change is pending.
@@ -76,17 +76,18 @@ struct Fence {
 struct Change {
     request: FenceRequest,
     next: FenceList,
-    /// The record that must be on stable storage before the change is complete. `None` if it
-    /// already is on stable storage.
+    /// The id of the record that must be on stable storage before the change is complete. `None` if
+    /// the record is already there.
     store: Option<FenceStoreId>,
     /// The operations that must end before the change is complete.
     waits_for: BTreeSet<OperationId>,
 }
 
 impl Fence {
-    /// Returns true if a session with this identity may access the object. During a change both
-    /// lists must allow it: a session that the change denies is stopped immediately, and a session
-    /// that the change admits waits until the change is complete.
+    /// Returns true if a session with this identity may access the object. During a change, both
+    /// the old and the new list must allow the access: a session that only the old list admits is
+    /// refused immediately, and a session that only the new list admits is refused until the change
+    /// is complete.
     fn allows(&self, fence_id: &FenceId) -> bool {
         let next = self.change.as_ref().map(|change| &change.next);
         self.list.allows(fence_id) && next.is_none_or(|next| next.allows(fence_id))
@@ -133,14 +134,16 @@ impl FenceTable {
         Ok(())
     }
 
-    /// Returns true if no object is fenced. This costs one load and one comparison.
+    /// Returns true if no object has a fencing list or a pending change. This costs one load and
+    /// one comparison.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Returns true if the file or its file system has a list or a pending change of a list.
+    /// Returns true if the file or its file system has a fencing list or a pending change of the
+    /// list.
     #[must_use]
     pub fn covers(&self, file: &FileHandle) -> bool {
         let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
@@ -292,8 +295,8 @@ impl FenceTable {
         Ok(next)
     }
 
-    /// Checks that the limits allow one more list. An object's old list is counted until the new
-    /// list is in force.
+    /// Checks that the limits allow one more fencing list. An object's old list is counted until
+    /// the new list is in force.
     fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Fault> {
         let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
         let fits = objects <= self.limits.lists_max as usize
@@ -330,8 +333,8 @@ impl FenceTable {
         }
     }
 
-    /// Reports that a file was deleted. Its fence is removed, and a pending change of its list
-    /// fails with STALE.
+    /// Reports that a file was deleted. Its fencing list is removed, and a pending change of the
+    /// list fails with STALE.
     pub fn file_removed(&mut self, file: &FileHandle) {
         let object = FencedObject::File(*file);
         if self.is_idle() || !self.objects.contains_key(&object) {
@@ -353,7 +356,7 @@ impl FenceTable {
         self.actions.pop_front()
     }
 
-    /// Iterates over all fences, for the operator.
+    /// Iterates over all fencing lists, for the operator.
     pub fn iter(&self) -> impl Iterator<Item = FenceInformation<'_>> {
         self.objects.iter().map(|(&object, fence)| FenceInformation {
             object,
@@ -387,7 +390,7 @@ impl FenceTable {
         fence.and_then(|fence| fence.change.as_mut()).expect("a changing object has a change")
     }
 
-    /// Completes a change that waits for nothing any more.
+    /// Completes a change of a fencing list if the change no longer waits for anything.
     fn settle(&mut self, object: FencedObject) {
         let change = self.change_mut(&object);
         if change.store.is_some() || !change.waits_for.is_empty() {
@@ -403,7 +406,8 @@ impl FenceTable {
         self.tidy(object);
     }
 
-    /// Cancels a change with this fault. The object's entry may be empty afterwards.
+    /// Cancels a pending change, which fails with this fault. Afterwards the object's entry may
+    /// contain neither a list nor a change.
     fn withdraw(&mut self, object: FencedObject, fault: Fault) {
         if let Some(change) = self.end_change(object) {
             self.bytes -= change.next.bytes();
@@ -418,7 +422,7 @@ impl FenceTable {
         self.objects.get_mut(&object)?.change.take()
     }
 
-    /// Removes an object that has neither a list nor a pending change.
+    /// Removes the entry of an object that has neither a fencing list nor a pending change.
     fn tidy(&mut self, object: FencedObject) {
         let is_over = |fence: &Fence| fence.list.is_open() && fence.change.is_none();
         if self.objects.get(&object).is_some_and(is_over) {

@@ -13,7 +13,8 @@ use crate::{
     DelegationInformation, FileKey, FileOperation, GrantedDelegation, RecallOutcome, WaiterId,
 };
 
-/// The facts about an OPEN that has just succeeded, on which the grant of a delegation depends.
+/// The facts about an OPEN that has just succeeded. They decide whether its client gets a
+/// delegation.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationRequest {
     /// The file that was opened.
@@ -38,14 +39,14 @@ impl Filer {
         self.delegations.is_idle()
     }
 
-    /// Returns true if a file has a delegation. While it has one, the store must not use the file's
-    /// key for another file.
+    /// Returns true if a file has a delegation. Until the delegation ends, the store must not use
+    /// the file's key for another file.
     #[must_use]
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.delegations.is_delegated(file)
     }
 
-    /// Returns true if the state id belongs to a delegation, even if the delegation has ended.
+    /// Returns true if the state id is that of a delegation, even if the delegation has ended.
     #[inline]
     #[must_use]
     pub fn is_of_delegation(&self, state_id: StateId) -> bool {
@@ -66,7 +67,8 @@ impl Filer {
         self.delegations.check(file, actor, operation, waiter, now)
     }
 
-    /// Grants a delegation for an OPEN if the policy allows it. Returns `None` if it does not.
+    /// Grants a delegation for an OPEN that has succeeded, if the policy allows it. Otherwise
+    /// returns `None`.
     pub fn grant_delegation(
         &mut self,
         client: ClientKey,
@@ -206,7 +208,7 @@ impl Filer {
         }
     }
 
-    /// Removes a request that waited for delegations and will not be executed.
+    /// Removes a request that waits for delegations, because it will not be executed.
     pub fn abandon_waiter(&mut self, waiter: WaiterId) {
         self.delegations.abandon(waiter);
     }

@@ -1,8 +1,8 @@
-//! The operations on fences for the protocol layer (draft 4.4.4, 6.4).
+//! The operations on fencing lists for the protocol layer (draft 4.4.4, 6.4).
 //!
-//! Invariant: every check uses the fence identity that the caller gave when it connected. After the
-//! caller has disconnected, its identity is gone, so its remaining requests cannot access any
-//! fenced object.
+//! Invariant: every check uses the fence identity that the caller gave when it connected. When the
+//! caller disconnects, its identity is removed, so its remaining requests cannot access any fenced
+//! object.
 
 use dafs_base::Key;
 use dafs_ops::Fault;
@@ -15,11 +15,10 @@ use crate::{
     RunningOperation,
 };
 
-/// The key of a session's fence identity. After the session has ended, the key refers to no
-/// identity.
+/// The key of a session's fence identity. When the session ends, the key becomes invalid.
 pub type FenceKey = Key<FenceId>;
 
-/// The caller of an operation on files, as a client and a fence identity.
+/// The caller of an operation on files: its client and its fence identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Party {
     /// The client whose state the operation uses.
@@ -74,13 +73,14 @@ impl Filer {
         self.fences.enter(fence_id.unwrap_or(&FenceId::default()), file)
     }
 
-    /// Returns true if a file or its file system has a fencing list or a pending change of a list.
+    /// Returns true if a file or its file system has a fencing list or a pending change of the
+    /// list.
     #[must_use]
     pub fn is_fenced(&self, file: &FileHandle) -> bool {
         self.fences.covers(file)
     }
 
-    /// Reports that an operation that was reported as running has ended.
+    /// Reports the end of an operation that was reported as running.
     #[inline]
     pub fn leave_fence(&mut self, operation: OperationId) {
         self.fences.leave(operation);
@@ -104,11 +104,10 @@ impl Filer {
         self.fences.list(object, authority)
     }
 
-    /// Starts a change of a fencing list. See [`crate::FenceTable::set`]. `running` must iterate
-    /// over every operation in progress that could still affect a file.
+    /// Starts a change of a fencing list. See [`crate::FenceTable::set`]. `running` must contain
+    /// every operation in progress that could still affect a file.
     ///
-    /// # Errors
-    /// The errors of [`crate::FenceTable::set`].
+    /// # Errors The errors of [`crate::FenceTable::set`].
     pub fn set_fencing_list(
         &mut self,
         request: FenceRequest,
@@ -131,29 +130,28 @@ impl Filer {
         self.fences.waits_for(request)
     }
 
-    /// Reports that a list is on stable storage, or that storing it has failed.
+    /// Reports that a fencing list is on stable storage, or that storing it has failed.
     pub fn fence_stored(&mut self, id: FenceStoreId, is_stable: bool) {
         self.fences.stored(id, is_stable);
     }
 
-    /// Reports that a file was deleted, so that its fence is removed.
+    /// Reports that a file was deleted, so that its fencing list is removed.
     #[inline]
     pub fn fenced_file_removed(&mut self, file: &FileHandle) {
         self.fences.file_removed(file);
     }
 
-    /// Removes and returns the next action that fences require of the server. It must be called
-    /// after every other call about fences.
+    /// Removes and returns the next action that the server must execute for fencing lists. Must be
+    /// called after every other call about fencing lists.
     #[inline]
     pub fn poll_fence_action(&mut self) -> Option<FenceAction> {
         self.fences.poll_action()
     }
 
-    /// Restores the lists that were stored before a restart. It must be called before the first
-    /// connection.
+    /// Restores the fencing lists that were stored before a restart. It must be called before the
+    /// first connection is accepted.
     ///
-    /// # Errors
-    /// The errors of [`crate::FenceTable::restore`]. The server must not start then.
+    /// # Errors The errors of [`crate::FenceTable::restore`]. The server must not start then.
     pub fn restore_fences(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,
@@ -161,8 +159,9 @@ impl Filer {
         self.fences.restore(records)
     }
 
-    /// Returns the records that stable storage must contain now. For an object whose list is being
-    /// changed this is the new list, because the server may already have stored its record.
+    /// Returns the records of fencing lists that stable storage must contain now. For an object
+    /// whose list is being changed, the record contains the new list, because the server may
+    /// already have stored it.
     pub fn fence_records(&self) -> impl Iterator<Item = FenceRecord> + '_ {
         self.fences
             .iter()

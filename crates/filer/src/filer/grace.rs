@@ -11,9 +11,9 @@
 //!
 //! A client that has not finished when the period ends keeps the state that it has reclaimed. But
 //! the client may believe that it also holds the state that it has not reclaimed, which other
-//! clients may now get. So stable storage records it as a client without state, and after another
-//! restart the client can reclaim nothing. It is recorded with state again at its next open, lock,
-//! or lock test.
+//! clients may now get. So the client is recorded on stable storage as a client without state, and
+//! it can reclaim nothing after another restart. At its next open, lock, or lock test, it is
+//! recorded as a client with state again.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::{ClientKey, Counters};
 
-/// The record on stable storage that says that a client has state.
+/// A record on stable storage which says that a client has state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
     /// The client id string that the client gave itself.
@@ -55,7 +55,7 @@ struct Expected {
 
 impl Filer {
     /// Begins the grace period after a restart. `clients` are the clients that had state when the
-    /// previous server ended. They can reclaim it for the time of one lease.
+    /// previous server ended; they can reclaim this state for the time of one lease.
     pub fn begin_grace(&mut self, clients: Vec<ClientRecord>, now: Moment) {
         if clients.is_empty() {
             return;
@@ -92,8 +92,7 @@ impl Filer {
 
     /// Checks whether a client may read and write the files that it has open.
     ///
-    /// # Errors
-    /// GRACE while another client may still reclaim a plain lock that conflicts.
+    /// # Errors GRACE while another client may still reclaim a plain lock, which may conflict.
     #[inline]
     pub fn check_data_grace(&mut self, client: ClientKey) -> Result<(), Fault> {
         if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(client) }
@@ -133,10 +132,9 @@ impl Filer {
         }
     }
 
-    /// Checks whether a client may reclaim state.
+    /// Checks whether a client may still reclaim state.
     ///
-    /// # Errors
-    /// EXPIRED if the grace period has ended or the client held no state.
+    /// # Errors EXPIRED if the grace period has ended or the client held no state.
     pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
         let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {
@@ -184,8 +182,8 @@ impl Filer {
         self.has_grace_ended = true;
     }
 
-    /// Returns true if a client has a record on stable storage because of which it may still
-    /// reclaim state.
+    /// Returns true if a record on stable storage gives a client the right to reclaim state, and
+    /// the client may still do so.
     pub(super) fn is_awaited(&self, client: &Client) -> bool {
         let expected = self.grace.as_ref().and_then(|grace| grace.expected.get(&client.name));
         expected.is_some_and(|expected| expected.is(client) && !expected.is_done)
@@ -193,8 +191,8 @@ impl Filer {
 
     /// Returns the names of the clients whose stable records must be removed, because they have no
     /// state left to reclaim or may believe that they have more state than they do. The flag is
-    /// true if a grace period has ended since the last call. The record of that end must be on
-    /// stable storage before new state is granted durably.
+    /// true if a grace period has ended since the last call; a record of its end must then be on
+    /// stable storage before the server grants new state durably.
     pub fn take_expired_records(&mut self) -> (Vec<Box<[u8]>>, bool) {
         (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
     }
@@ -214,8 +212,9 @@ impl Filer {
         records.into_values().collect()
     }
 
-    /// Returns the record of a client that has state but is not recorded yet. `None` if there is
-    /// nothing to record. The server must make the record durable before it replies to the client.
+    /// Returns the record of a client that has state but no record on stable storage. `None` if the
+    /// client needs no new record. The server must make the record durable before it replies to the
+    /// client.
     pub fn client_to_record(&mut self, client: ClientKey) -> Option<ClientRecord> {
         let client = self.clients.get_mut(client)?;
         if client.is_recorded || client.opens.count == 0 {
@@ -226,15 +225,15 @@ impl Filer {
     }
 
     /// Returns the name of a client that has a plain lock but is not recorded as having one. `None`
-    /// if there is nothing to record. The server must make the record durable before it replies to
-    /// the client.
+    /// if the client needs no new record. The server must make such a record durable before it
+    /// replies to the client.
     pub fn lock_holder_to_record(&mut self, client: ClientKey) -> Option<Box<[u8]>> {
         let client = self.clients.get_mut(client)?;
         let is_known = std::mem::replace(&mut client.has_locks, true);
         (!is_known).then(|| client.name.clone())
     }
 
-    /// Sets the counters of the grace period.
+    /// Sets the grace period's fields of the counters.
     pub(super) fn count_grace(&self, counters: &mut Counters) {
         counters.clients_expected = self.grace.as_ref().map_or(0, |grace| {
             grace.expected.values().filter(|expected| !expected.is_done).count() as u32

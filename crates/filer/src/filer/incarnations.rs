@@ -1,8 +1,8 @@
 //! The incarnations of clients: how a client enters, when its incarnation begins and ends, and
-//! which state is kept (draft 3.1.1.3).
+//! which of its state is kept (draft 3.1.1.3).
 //!
-//! Invariant: a client that enters has authenticated. Its incarnation begins later, with its first
-//! request, which ends the previous incarnation of the same name.
+//! Invariant: a client that enters has authenticated. Its incarnation begins later, with the
+//! client's first request, which ends the previous incarnation of the same name.
 
 use dafs_types::{ClientId, Moment, Verifier};
 
@@ -11,7 +11,7 @@ use crate::clients::Client;
 use crate::opens::ClientOpens;
 use crate::{ClientKey, Closed, Holder, Principal};
 
-/// A session that joins a client when it has authenticated.
+/// The arguments of [`Filer::client_enter`], by which an authenticated session joins its client.
 #[derive(Clone, Copy, Debug)]
 pub struct EnteringClient<'a> {
     /// The client id that the server has assigned.
@@ -22,10 +22,10 @@ pub struct EnteringClient<'a> {
     pub verifier: Verifier,
     /// The principal that the client authenticated as.
     pub principal: &'a Principal,
-    /// The holder of the session, for shared limits.
+    /// The holder (a local user or an address) for which the session counts in shared limits.
     pub holder: Holder,
-    /// True if a record with this id existed when the client learned the id, or later. If that
-    /// record no longer exists, the client's state is lost, and the client must learn of the loss.
+    /// True if the client has learned its id, so that a record with this id has existed. If the
+    /// record no longer exists, the client's state is lost, and the client must be told so.
     pub expects_record: bool,
 }
 
@@ -40,18 +40,18 @@ pub enum EnterError {
     StateLost,
 }
 
-/// The effects of the start of an incarnation.
+/// The effects of the beginning of an incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeginOutcome {
-    /// The key of the previous incarnation, which has ended: requests of its sessions must be
-    /// refused. `None` if there was none.
+    /// The key of the previous incarnation, which has ended, so that the requests of its sessions
+    /// must be refused. `None` if there was no previous incarnation.
     pub before: Option<ClientKey>,
     /// True if the new incarnation is refused and has ended too, because a later incarnation of the
     /// same name has begun, or because locks are kept for another principal of that name.
     pub is_refused: bool,
 }
 
-/// The way in which a session leaves its client.
+/// The way in which a session of a client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaveReason {
     /// The client disconnected with DISCONNECT.
@@ -60,7 +60,7 @@ pub enum LeaveReason {
     Lost {
         /// True if the client's state may be kept for the time of its lease.
         is_kept: bool,
-        /// True if the stored replies are kept too, as long as the client may reconnect to fetch
+        /// True if the stored replies are kept too, because the client may reconnect and fetch
         /// them.
         has_replies: bool,
     },
@@ -80,8 +80,8 @@ pub struct ClientView<'a> {
 }
 
 impl Filer {
-    /// Returns the client id of the incarnation with this name and verifier. `None` if it has no
-    /// record.
+    /// Returns the client id of the incarnation with this name and verifier. `None` if the
+    /// incarnation has no record.
     #[must_use]
     pub fn id_of_incarnation(&self, name: &[u8], verifier: Verifier) -> Option<ClientId> {
         self.clients.incarnation(name, verifier).map(|(_, client)| client.id)
@@ -93,10 +93,9 @@ impl Filer {
         self.clients.has_id(id)
     }
 
-    /// Adds an authenticated session to its client. Creates the client's record if there is none.
+    /// Adds an authenticated session to its client. Creates a record of the client if it has none.
     ///
-    /// # Errors
-    /// See [`EnterError`].
+    /// # Errors See [`EnterError`].
     pub fn client_enter(&mut self, entering: &EnteringClient<'_>) -> Result<ClientKey, EnterError> {
         let &EnteringClient { id, name, verifier, principal, holder, expects_record } = entering;
         if self.clients.incarnations(name).any(|(_, other)| other.principal != *principal) {
@@ -173,8 +172,8 @@ impl Filer {
         begun
     }
 
-    /// Removes and returns the opens of superseded incarnations that have ended since the last
-    /// call, so that the caller can close them in the store.
+    /// Removes and returns the opens that have ended since the last call because a newer
+    /// incarnation began, so that the caller can close them in the store.
     pub fn take_released(&mut self) -> Vec<Closed> {
         std::mem::take(&mut self.released)
     }
@@ -185,9 +184,9 @@ impl Filer {
         std::mem::take(&mut self.ended)
     }
 
-    /// Removes a session from its client. With the last session the client's state is released,
-    /// unless it is kept. Returns the released opens, so that the caller can close them in the
-    /// store.
+    /// Removes a session from its client. If it was the client's last session, releases the
+    /// client's state, unless the state is kept. Returns the released opens, so that the caller can
+    /// close them in the store.
     pub fn client_leave(
         &mut self,
         client: ClientKey,

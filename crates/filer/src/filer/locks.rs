@@ -1,7 +1,7 @@
 //! The operations on byte-range locks for the protocol layer (draft 4.4.1, 6.5.18 to 6.5.20).
 //!
 //! Invariant: a lock is taken under an open of the same owner that allows the lock's mode. The lock
-//! ends with that open, with its client, or as its options say.
+//! ends with that open or with its client, unless its options keep it longer.
 
 use dafs_ops::Fault;
 use dafs_types::{Moment, StateId};
@@ -18,10 +18,9 @@ impl Filer {
     /// Handles LOCK of any kind except ABORT. The caller must execute the actions of
     /// [`Filer::take_lock_action`] before it replies.
     ///
-    /// # Errors
-    /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE during the
-    /// grace period; EXPIRED for a reclaim of a lost lock; the errors of
-    /// [`crate::locks::LockError`].
+    /// # Errors The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE
+    /// during the grace period, unless the request is a reclaim; EXPIRED for a reclaim of a lock
+    /// that was not kept; the errors of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -48,11 +47,11 @@ impl Filer {
         self.locks.lock(&owner, request, now).map_err(Fault::from)
     }
 
-    /// Handles LOCKT. `owner` is the name that the caller uses for its lock owner.
+    /// Handles LOCKT, which tests for a conflicting lock. `owner` is the name that the caller uses
+    /// for its lock owner.
     ///
-    /// # Errors
-    /// INVAL for an impossible range; GRACE during the grace period, when the server does not know
-    /// all locks yet; NOT_AUTHENTICATED if the caller is not a client.
+    /// # Errors INVAL for an invalid range; GRACE during the grace period, when the server does not
+    /// know all locks yet; NOT_AUTHENTICATED if the caller is not a client.
     pub fn lock_test(
         &mut self,
         client: ClientKey,
@@ -86,10 +85,10 @@ impl Filer {
         unlocked.map_err(Fault::from)
     }
 
-    /// Handles LOCK of kind ABORT. Returns the rollbacks that must be done before the reply.
+    /// Handles LOCK of kind ABORT, which undoes changes. Returns the rollbacks that must be done
+    /// before the reply is sent.
     ///
-    /// # Errors
-    /// The errors of [`Filer::unlock`].
+    /// # Errors The errors of [`Filer::unlock`].
     pub fn abort_lock(
         &mut self,
         client: ClientKey,
@@ -103,11 +102,10 @@ impl Filer {
         aborted.map_err(Fault::from)
     }
 
-    /// Checks whether locks of other owners allow a read or write under a state id that
-    /// [`Filer::check_io`] has accepted.
+    /// Checks whether the locks of other owners allow a read or write under this state id, which
+    /// [`Filer::check_io`] has already accepted.
     ///
-    /// # Errors
-    /// LOCKED if a lock conflicts; STALE_STATEID in a range with a broken lock.
+    /// # Errors LOCKED if a lock conflicts; STALE_STATEID in a range with a broken lock.
     #[inline]
     pub fn check_locks(
         &self,
@@ -191,8 +189,8 @@ impl Filer {
         record.is_none_or(|record| self.locks.may_connect(&record.for_locks()).is_ok())
     }
 
-    /// Registers a client whose incarnation begins with the lock table. Returns false if locks are
-    /// kept for another principal of the client's name.
+    /// Registers a client with the lock table when the client's incarnation begins. Returns false
+    /// if locks are kept for another principal of the client's name.
     pub(super) fn connect_locks(&mut self, client: ClientKey, now: Moment) -> bool {
         let Some(record) = self.clients.get(client) else { return true };
         self.locks.client_connected(&record.for_locks(), now).is_ok()
@@ -211,8 +209,8 @@ impl Client {
 }
 
 impl Principal {
-    /// Returns true if all clients with this principal belong to one user without superuser
-    /// rights, so that shared limits can count them together.
+    /// Returns true if this principal is a single user without superuser rights, so that shared
+    /// limits can count all clients of the principal together.
     #[must_use]
     pub fn is_one(&self) -> bool {
         match self {

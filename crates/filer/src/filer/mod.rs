@@ -1,4 +1,4 @@
-//! The state machine that the server owns: it records which client holds which state on which
+//! The state machine that the server owns. It records which client holds which state on which
 //! files.
 //!
 //! Invariant: every client record and every open is in exactly one of the tables here, and the
@@ -27,8 +27,8 @@ use crate::{
     FilerConfig,
 };
 
-/// The clients of one server and the state that they hold on files: opens, locks, delegations,
-/// fences.
+/// The clients of one server and the state that they hold on files: opens, locks, delegations and
+/// fencing lists.
 #[derive(Debug)]
 pub struct Filer {
     config: FilerConfig,
@@ -43,11 +43,13 @@ pub struct Filer {
     /// True if a grace period has ended and [`Filer::take_expired_records`] has not reported it
     /// yet.
     has_grace_ended: bool,
-    /// The names of clients without state that were not reported yet.
+    /// The names of clients whose records on stable storage must be removed. They were not reported
+    /// to the server yet.
     lapsed: Vec<Box<[u8]>>,
-    /// The ids of clients that have ended and were not reported yet.
+    /// The ids of clients that have ended. They were not reported to the server yet.
     ended: Vec<ClientId>,
-    /// The opens of superseded incarnations that were not reported yet.
+    /// The opens that have ended because a newer incarnation of their client began. They were not
+    /// reported to the server yet.
     released: Vec<Closed>,
     counters: Counters,
 }

@@ -1,7 +1,8 @@
-//! Fair shares of the limits that all clients have in common: opens, and client records without a
-//! session.
+//! Enforces fair shares of the limits that all clients have in common: the number of opens, and the
+//! number of client records without a session.
 //!
-//! The rule is [`fair_share`]. The last opens are reserved for this host's superuser.
+//! The function [`fair_share`] defines a fair share. The last `OPENS_RESERVED` opens are reserved
+//! for this host's superuser.
 //!
 //! Invariant: a client never loses state to make room for another client.
 
@@ -10,8 +11,8 @@ use crate::clients::Client;
 use crate::{ClientKey, Principal, fair_share};
 
 impl Filer {
-    /// Returns true if a client may have one more open, considering the opens of all clients of its
-    /// holder.
+    /// Returns true if a client may have one more open, given the opens of all clients of the same
+    /// holder (a local user or an address).
     pub(super) fn may_have_open(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.opens_max, self.opens.count());
         if count < max / 2 {
@@ -21,8 +22,8 @@ impl Filer {
         own.is_none_or(|own| fair_share(own, count + OPENS_RESERVED.min(max / 16), max))
     }
 
-    /// Returns true if the state of one more client of the same holder may be kept without a
-    /// session.
+    /// Returns true if the state of one more client of the same holder (a local user or an address)
+    /// may be kept without a session.
     pub(super) fn may_be_kept(&self, client: ClientKey) -> bool {
         let (max, count) = (self.config.clients_kept_max, self.clients.kept_count());
         if count < max / 2 {
@@ -32,8 +33,8 @@ impl Filer {
         count < max && own.is_none_or(|own| fair_share(own, count, max))
     }
 
-    /// Returns a sum over all clients of this client's holder. `None` for the superuser of this
-    /// host, to whom no share applies.
+    /// Returns a sum over all clients of the same holder (a local user or an address) as this
+    /// client. `None` for the superuser of this host, to whom no limit per holder applies.
     fn sum_of_owner(&self, client: ClientKey, of: impl Fn(&Client) -> u32) -> Option<u32> {
         let client = self.clients.get(client)?;
         if client.principal == Principal::LocalUser(0) {

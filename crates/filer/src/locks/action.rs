@@ -20,7 +20,7 @@ pub struct LockId(pub u64);
 pub struct RollbackId(pub u64);
 
 /// An action that the server must execute before it replies to the request. Actions must be
-/// executed in order.
+/// executed in the order in which they are returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAction {
     /// Make this record durable. It replaces an older record with the same id.
@@ -28,8 +28,8 @@ pub enum LockAction {
     /// Make the removal of this record durable. For an auto-recovery lock this makes the changes
     /// under the lock final.
     RemoveRecord(LockId),
-    /// From now on, before a byte of the range is first overwritten, make its old value durable.
-    /// Undo data that no record covers is discarded at a restart.
+    /// From now on, make the old value of each byte of the range durable before the byte is first
+    /// overwritten. Undo data that no lock's record covers is discarded at a restart.
     KeepUndo {
         /// The file whose data is saved.
         file: FileKey,
@@ -54,10 +54,11 @@ pub enum LockAction {
         /// The range to restore.
         range: ByteRange,
     },
-    /// Nothing blocks this waiter any more, and its lock is reserved for it. Retry the request if
-    /// it is parked. If its client polls, notify the client, or wait for the next poll.
+    /// No lock or request blocks this waiting request any more, and its lock is reserved for it.
+    /// Retry the request if it is parked. If its client polls, notify the client or wait until it
+    /// polls again.
     Ready {
-        /// The waiter whose turn it is.
+        /// The waiting request to retry.
         waiter: WaiterId,
         /// The file that the waiter wants to lock.
         file: FileKey,
@@ -98,8 +99,9 @@ pub enum RecordPhase {
 pub struct LockRecord {
     /// The id of the record.
     pub id: LockId,
-    /// The file. In place of this key the server stores the file's handle, because a key is valid
-    /// only while the file is in use. The server keeps the file in use while the record exists.
+    /// The file that is locked. In place of this key the server stores the file's handle, because a
+    /// key is valid only while the file is in use. The server keeps the file in use while the
+    /// record exists.
     pub file: FileKey,
     /// The id that the client had when the record was written.
     pub client: ClientId,
@@ -115,7 +117,7 @@ pub struct LockRecord {
     pub range: ByteRange,
     /// The mode of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// PERSIST, AUTORECOVERY or both.
+    /// The options of the lock: PERSIST, AUTORECOVERY or both.
     pub attributes: LockAttributes,
     /// The phase of the lock.
     pub phase: RecordPhase,
@@ -145,12 +147,12 @@ pub(super) enum Phase {
 /// The phase of a lock after its rollback is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The owner still holds the lock. Used after an ABORT.
+    /// The owner holds the lock again. Used after an ABORT.
     Held,
-    /// The lock is breakable. Used after an ABORT of a lock with PERSIST if the client's lease has
-    /// ended during the rollback.
+    /// The lock is breakable. Used if the client's lease has ended during an ABORT of a lock with
+    /// PERSIST.
     Breakable,
-    /// The lock was revoked, so it ends.
+    /// The lock ends, because it was revoked.
     Gone,
     /// The lock is broken.
     Broken,
@@ -166,7 +168,7 @@ impl Phase {
         }
     }
 
-    /// Returns true if conflicting requests get LOCK_BROKEN.
+    /// Returns true if requests that conflict with the lock get LOCK_BROKEN.
     pub(super) fn is_broken(self) -> bool {
         matches!(self, Self::Broken | Self::RollingBack { then: Then::Broken, .. })
     }
@@ -176,8 +178,9 @@ impl Phase {
         matches!(self, Self::RollingBack { .. })
     }
 
-    /// Returns the phase to store in the record. A running ABORT is not recorded: the client has no
-    /// reply to it yet, and repeats it after a restart, when the undo data still exists.
+    /// Returns the phase to store in the lock's record. A running ABORT is not recorded, because
+    /// the client has no reply yet and repeats the ABORT after a restart, when the undo data still
+    /// exists.
     pub(super) fn on_record(self) -> RecordPhase {
         match self {
             Self::Held | Self::Survived | Self::Breakable => RecordPhase::Held,
@@ -200,8 +203,8 @@ pub(super) struct Hold {
     pub file: FileKey,
     /// The key of the lock's owner, or of its former owner.
     pub owner: OwnerKey,
-    /// The state id of the open under which the lock is used. Anonymous if the lock belongs to no
-    /// owner or was not reclaimed yet.
+    /// The state id of the open under which the lock is used. It is the anonymous state id if the
+    /// lock belongs to no owner or was not reclaimed yet.
     pub state: StateId,
     pub range: ByteRange,
     pub mode: LockMode,
@@ -212,7 +215,8 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns true if requests of this owner do not conflict with the lock.
+    /// Returns true if this owner holds the lock, so that the owner's requests do not conflict with
+    /// it.
     pub(super) fn is_of(&self, owner: Option<OwnerKey>) -> bool {
         owner == Some(self.owner) && !self.phase.is_orphan()
     }

@@ -1,4 +1,4 @@
-//! LOCK with REPAIR and with RECLAIM.
+//! Handles LOCK requests with REPAIR or RECLAIM.
 //!
 //! Invariant: only REPAIR gets a broken lock, and only RECLAIM by the owner gets a lock that has
 //! survived a failure. REPAIR and RECLAIM ignore the queue and never wait.
@@ -64,8 +64,8 @@ impl LockTable {
     }
 
     /// Replaces broken locks with a lock of the repairing owner. The new record is written before
-    /// the old records are removed. If a crash comes between, the restart finds both and keeps the
-    /// older.
+    /// the old records are removed. If a crash comes between, the restart finds both and uses the
+    /// older records.
     fn take_over(
         &mut self,
         broken: &[HoldKey],

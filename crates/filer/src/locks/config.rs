@@ -10,8 +10,8 @@ use crate::config_error::ConfigError;
 /// The maximum number of locks, and of waiters, that a table can contain.
 const TABLE_MAX: u32 = 1 << 20;
 
-/// The kinds of AUTORECOVERY locks that the server supports. They are optional, and a server may
-/// restrict them to whole files (draft 4.4.1.4).
+/// The kinds of AUTORECOVERY locks that the server supports. Such locks are optional, and a server
+/// may restrict them to whole files (draft 4.4.1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoRecovery {
     /// No AUTORECOVERY locks: every request for one gets NOTSUPP.
@@ -19,7 +19,7 @@ pub enum AutoRecovery {
     None,
     /// Locks of the whole file only: a request for a smaller range gets NOTSUPP.
     WholeFile,
-    /// Locks of any range.
+    /// Locks of any range of a file.
     Ranges,
 }
 
@@ -31,7 +31,7 @@ pub struct LockConfig {
     /// reads and writes are checked only against broken locks and running rollbacks, and writes
     /// also against auto-recovery locks.
     pub mandatory: bool,
-    /// True if PERSIST is supported, which requires that the server writes records to stable
+    /// True if PERSIST locks are supported, which requires that the server writes records to stable
     /// storage.
     pub persistent: bool,
     /// The supported AUTORECOVERY locks, which require that the server keeps undo data on stable
@@ -45,14 +45,15 @@ pub struct LockConfig {
     pub locks_per_client_max: u32,
     /// The maximum number of locks of one owner.
     pub locks_per_owner_max: u32,
-    /// The limit on the number of waiters of all clients, in total.
+    /// The limit on the number of waiting requests of all clients, in total.
     pub waiters_max: u32,
-    /// The maximum number of waiters of one file. It is small because each change of the file's
-    /// locks compares every pair of its waiters.
+    /// The maximum number of waiting requests for one file. It is small because each change of the
+    /// file's locks compares every pair of these requests.
     pub waiters_per_file_max: u32,
-    /// The maximum number of waiters of one owner.
+    /// The maximum number of waiting requests of one owner.
     pub waiters_per_owner_max: u32,
-    /// The time for which a polling waiter may be silent before it loses its position.
+    /// The time within which the client of a polling waiter must repeat its request. Otherwise the
+    /// waiter loses its position in the queue.
     pub waiter_silence_max: Duration,
     /// The maximum number of locks and requests that one search for a deadlock visits. A request
     /// whose search would exceed this limit is refused.

@@ -13,7 +13,7 @@ use super::table::LockTable;
 use crate::FileKey;
 
 impl LockTable {
-    /// Returns the first conflicting lock for which `which` returns true.
+    /// Returns the first conflicting lock that `which` accepts.
     fn in_way(
         &self,
         file: FileKey,
@@ -56,8 +56,7 @@ impl LockTable {
         self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
     }
 
-    /// Returns all locks that overlap a range, have a conflicting mode, and for which `which`
-    /// returns true.
+    /// Returns all locks in a conflicting mode that overlap a range and that `which` accepts.
     pub(super) fn holds_in(
         &self,
         file: FileKey,

@@ -27,26 +27,25 @@ use super::waiters::Waiter;
 use super::waiters::WaiterKey;
 use crate::FileKey;
 
-/// The edges that a search follows.
+/// The edges of the wait-for graph that a search follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edges {
     Hard,
     All,
 }
 
-/// The result of a search.
+/// The result of a search in the wait-for graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Yes,
     No,
-    /// The search was given up, because it had visited the largest allowed number of locks and
-    /// requests.
+    /// The search was given up, because it had visited the maximum number of locks and requests.
     Unknown,
 }
 
 impl LockTable {
-    /// Calls `visit` with each owner that a waiter waits for, until `visit` breaks. Passes `None`
-    /// for a lock of the waiter's own owner or of no owner.
+    /// Calls `visit` with each owner that a waiter waits for, until `visit` breaks. Calls it with
+    /// `None` for a lock that belongs to the waiter's own owner or to no owner.
     fn awaited<B>(
         &self,
         waiter: WaiterKey,
@@ -69,7 +68,8 @@ impl LockTable {
         ControlFlow::Continue(())
     }
 
-    /// Returns the owners that a waiter waits for, each owner once. Holders of locks come first.
+    /// Returns the owners that a waiter waits for, each owner once. Owners that hold locks come
+    /// before owners that only wait.
     pub(super) fn awaited_owners(&self, waiter: WaiterKey) -> Vec<(ClientId, &[u8])> {
         let mut owners = Vec::new();
         let flow = self.awaited(waiter, Edges::All, &mut |owner| {
@@ -112,9 +112,9 @@ impl LockTable {
         Reach::No
     }
 
-    /// Returns a waiter that would wait for `who` if `who` got the piece, and for which `who`
-    /// already waits. If there is one, granting the piece would close a cycle of hard edges. A
-    /// search that was given up counts as a cycle.
+    /// Returns a waiter that shows that granting the piece to `who` would close a cycle of hard
+    /// edges: its owner would then wait for `who`, and `who` already waits for its owner. A search
+    /// that was given up counts as a cycle.
     pub(super) fn grant_deadlocks(
         &self,
         who: Option<OwnerKey>,

@@ -1,5 +1,5 @@
-//! Handles the ends of opens, owners and clients, and the restarts of clients and of the server
-//! (draft 4.4.1.3 to 4.4.1.6).
+//! Handles the ends of opens, owners and clients, and the restarts of clients and of the server,
+//! for locks (draft 4.4.1.3 to 4.4.1.6).
 //!
 //! Invariants:
 //! - An owner loses a lock with auto-recovery only by its own request, or through a rollback.
@@ -18,8 +18,8 @@ use super::request::{LockClient, LockOwner, OwnerName};
 use super::table::LockTable;
 use crate::FileKey;
 
-/// The error that locks are kept under the client's name or verifier for another principal. The
-/// status is CLID_INUSE.
+/// The error that the lock table keeps locks for another principal that used the client's name or
+/// verifier. The status is CLID_INUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the locks kept under this client's name belong to another principal")]
 pub struct ForeignLocks;
@@ -44,7 +44,8 @@ impl LockTable {
         self.release(&[who], None, now);
     }
 
-    /// Releases all locks of a client that disconnected in an orderly way, as LOCKU would.
+    /// Releases all locks of a client that disconnected in an orderly way. The effect on each lock
+    /// is that of LOCKU.
     pub fn release_client(&mut self, client: ClientId, now: Moment) {
         let owners = self.registry.owners_of(client);
         self.release(&owners, None, now);
@@ -80,7 +81,7 @@ impl LockTable {
         self.settle_all(touched, now);
     }
 
-    /// Returns true if the lock is kept for an owner that has not reclaimed it.
+    /// Returns true if the lock is kept for an owner, which has not reclaimed it.
     fn is_unclaimed(&self, number: HoldKey) -> bool {
         let Hold { state, phase, .. } = self.holds[number];
         state == StateId::ANONYMOUS && matches!(phase, Phase::Survived | Phase::Breakable)
@@ -140,7 +141,8 @@ impl LockTable {
     }
 
     /// Reports that a client has returned before its locks were broken, and still has its opens.
-    /// Its breakable locks are held again. Locks that it has not reclaimed yet are not changed.
+    /// Its breakable locks are held again. Locks that the client has not reclaimed yet do not
+    /// change.
     pub fn client_renewed(&mut self, client: ClientId) {
         for who in self.registry.owners_of(client) {
             for file in self.registry.owner(who).files.clone() {
@@ -162,10 +164,9 @@ impl LockTable {
         }
     }
 
-    /// Checks that no locks are kept for another principal of the client's name.
+    /// Checks that no locks are kept for another principal that used the client's name.
     ///
-    /// # Errors
-    /// [`ForeignLocks`] if such locks are kept.
+    /// # Errors [`ForeignLocks`] if such locks are kept.
     pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
         let former = self.registry.former(client);
         let is_foreign = |id: &ClientId| {
@@ -176,14 +177,13 @@ impl LockTable {
     }
 
     /// Registers an incarnation of a client whose id is new to this table. It must be called before
-    /// the client's first request about locks. Locks may have been kept for the client's name since
-    /// before a restart of the server, or from an earlier record of the client. The client can
-    /// reclaim these locks. But if its verifier shows that it has restarted, the locks are treated
-    /// as in [`LockTable::client_restarted`].
+    /// the client's first request about locks. The table may contain locks that were kept for the
+    /// client's name, from the time before a restart of the server or from an earlier record of the
+    /// client. The client can reclaim these locks. But if the client's verifier shows that it has
+    /// restarted, the locks are treated as in [`LockTable::client_restarted`].
     ///
-    /// # Errors
-    /// [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is changed
-    /// then.
+    /// # Errors [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is
+    /// changed then.
     pub fn client_connected(
         &mut self,
         client: &LockClient<'_>,
@@ -205,7 +205,7 @@ impl LockTable {
 
     /// Restores the records from stable storage, before the first request. Locks that were held
     /// wait to be reclaimed; unfinished rollbacks start again. If a crash came between the actions
-    /// of one call, records may overlap. In that case the older record takes precedence.
+    /// of one call, records may overlap; then the older record takes precedence.
     pub fn restore(&mut self, mut records: Vec<LockRecord>) {
         records.sort_by_key(|record| record.id);
         self.next_lock = records.last().map_or(1, |record| record.id.0 + 1).max(self.next_lock);
@@ -333,8 +333,8 @@ impl LockTable {
         rollback
     }
 
-    /// Changes the phase that a lock will have after a running ABORT, because its owner has left or
-    /// failed. Has no effect on locks in other phases.
+    /// Changes the phase that a lock will have after a running ABORT, because the lock's owner has
+    /// left or failed. Has no effect on locks in other phases.
     fn leave_rollback(&mut self, number: HoldKey, then: Then) {
         let Phase::RollingBack { rollback, .. } = self.holds[number].phase else { return };
         let before = self.holds[number].phase.on_record();
@@ -384,7 +384,8 @@ impl LockTable {
         true
     }
 
-    /// Removes the waiters of these owners, in one file or in all files.
+    /// Removes the waiting requests of these owners: for the file `only`, or for all files if it is
+    /// `None`.
     fn dismiss_waiters(&mut self, owners: &[OwnerKey], only: Option<FileKey>) -> BTreeSet<FileKey> {
         let mut touched = BTreeSet::new();
         for &who in owners {
@@ -399,7 +400,8 @@ impl LockTable {
         touched
     }
 
-    /// Returns true if the owner is still registered. Removing its last waiter may have removed it.
+    /// Returns true if the owner is still registered. An owner is removed together with its last
+    /// waiting request, unless it has locks.
     fn has(&self, who: OwnerKey) -> bool {
         self.registry.is_known(who)
     }

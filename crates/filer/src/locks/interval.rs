@@ -2,8 +2,8 @@
 //!
 //! Invariant: the tree is a treap over (first byte, lock), and each node stores the largest last
 //! byte of its subtree. The priority of a node is a hash of its key, so the shape of the tree
-//! depends only on the keys. So equal calls build equal trees, and a client that chooses offsets
-//! cannot control the depth without inverting the hash.
+//! depends only on the keys. Therefore equal calls build equal trees, and a client that chooses the
+//! offsets cannot make the tree deep without inverting the hash.
 
 use std::ops::ControlFlow;
 

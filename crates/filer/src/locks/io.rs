@@ -64,7 +64,8 @@ impl LockTable {
         }
     }
 
-    /// Checks an access against one lock that overlaps its range in a conflicting mode.
+    /// Checks an access against one lock, which overlaps the accessed range and has a conflicting
+    /// mode.
     fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Fault> {
         if hold.phase.is_broken() {
             let anonymous = state == StateId::ANONYMOUS;
@@ -79,9 +80,9 @@ impl LockTable {
         if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Fault::RangeLocked) }
     }
 
-    /// Calls `visit` with each part of a write's range that auto-recovery locks cover. The old
-    /// content of these parts must be saved as undo data before the write starts. The server must
-    /// call this only after [`LockTable::check_io`] has allowed the write.
+    /// Calls `visit` with each part of a write's range that is covered by an auto-recovery lock.
+    /// The old content of these parts must be saved as undo data before the write starts. The
+    /// server must call this only after [`LockTable::check_io`] has allowed the write.
     #[inline]
     pub fn undo_ranges(
         &self,

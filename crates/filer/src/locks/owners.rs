@@ -23,10 +23,11 @@ pub(super) type OwnerKey = Key<Owner>;
 pub(super) struct Owner {
     pub client: ClientId,
     pub name: Box<[u8]>,
-    /// The files in which the owner has locks that it still owns.
+    /// The files on which the owner has locks that still belong to it.
     pub files: BTreeSet<FileKey>,
     pub waiters: Vec<WaiterKey>,
-    /// The number of locks charged to the owner, including locks that it no longer owns.
+    /// The number of locks that count for the owner's limit, including locks that no longer belong
+    /// to it.
     pub holds: u32,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Client {
     pub name: Box<[u8]>,
     pub principal: Box<[u8]>,
     pub verifier: Verifier,
-    /// The number of locks charged to the client's owners.
+    /// The number of locks that count for the client's limit, over all its owners.
     pub holds: u32,
     owners: BTreeSet<OwnerKey>,
 }
@@ -131,8 +132,8 @@ impl Registry {
         self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
     }
 
-    /// Returns the ids of other clients with this name that have locks. They are earlier
-    /// incarnations of a client that has reconnected.
+    /// Returns the ids of other registered clients with this name. They are earlier incarnations of
+    /// a client that has reconnected.
     pub(super) fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
         let has_own = |c: &Client| c.owners.iter().any(|&o| !self.owners[o].files.is_empty());
         let is_former = |(id, c): (&ClientId, &Client)| {
@@ -141,8 +142,8 @@ impl Registry {
         self.clients.iter().filter(|&(id, c)| is_former((id, c))).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the id of the client that has the name and verifier of a record. `None` if there is
-    /// none.
+    /// Returns the id of the client that has the name and verifier of a lock's record. `None` if
+    /// there is no such client.
     pub(super) fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
         let same = |client: &Client| {
             client.name == record.client_name
@@ -152,7 +153,7 @@ impl Registry {
         self.clients.iter().find(|(_, client)| same(client)).map(|(id, _)| *id)
     }
 
-    /// Gives a client another id, which must not be in use.
+    /// Gives a client another id. The new id must not be in use.
     pub(super) fn rename(&mut self, old: ClientId, new: ClientId) {
         debug_assert!(!self.clients.contains_key(&new));
         let Some(client) = self.clients.remove(&old) else { return };
@@ -165,12 +166,12 @@ impl Registry {
         self.clients.insert(new, client);
     }
 
-    /// Returns the number of known clients.
+    /// Returns the number of registered clients.
     pub(super) fn client_count(&self) -> usize {
         self.clients.len()
     }
 
-    /// Returns the number of known owners.
+    /// Returns the number of registered owners.
     pub(super) fn owner_count(&self) -> usize {
         self.owners.len()
     }

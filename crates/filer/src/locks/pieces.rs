@@ -5,8 +5,8 @@
 //! - The pieces of one owner never overlap. Two adjacent pieces differ in mode, attributes or
 //!   phase, or at least one of them was restored from stable storage.
 //! - A lock is in the slab, in the tree of its mode, in the counts of its owner, client and file,
-//!   and (unless it belongs to no owner) in its owner's pieces. It is either in all of these or in
-//!   none.
+//!   and (unless it belongs to no owner) in its owner's pieces. It is either in all of these places
+//!   or in none.
 //!
 //! Every change of an owner's pieces goes through [`LockTable::edit`], which compares the state
 //! before and after the change. So records and undo data follow every split, join and replacement.
@@ -31,7 +31,7 @@ use crate::FileKey;
 pub(super) struct FileLocks {
     pub shared: IntervalTree,
     pub exclusive: IntervalTree,
-    /// The pieces of each owner, by first byte.
+    /// The locks (pieces) of each owner, by first byte.
     pub own: BTreeMap<OwnerKey, BTreeMap<u64, HoldKey>>,
     /// The waiting requests, oldest first.
     pub queue: Vec<WaiterKey>,
@@ -39,7 +39,7 @@ pub(super) struct FileLocks {
     /// The number of broken shared locks. If locks are advisory, these are the only shared locks
     /// that block writes.
     pub shared_broken: u32,
-    /// The number of locks with auto-recovery.
+    /// The number of locks with auto-recovery, whose changes may have to be undone.
     pub undoing: u32,
 }
 
@@ -60,7 +60,8 @@ impl FileLocks {
     }
 }
 
-/// A range and a mode that an owner requests. The piece replaces the owner's locks in the range.
+/// A range and a mode that an owner requests. If granted, the piece replaces the owner's locks in
+/// the range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub range: ByteRange,
@@ -91,7 +92,8 @@ impl LockTable {
         found
     }
 
-    /// Returns the number of locks that a file gains if a piece is placed. It may be negative.
+    /// Returns the number of locks by which a file's total rises if this piece is granted. It may
+    /// be negative.
     pub(super) fn growth(&self, file: FileKey, owner: OwnerKey, piece: &Piece) -> i64 {
         let touched = self.pieces(file, owner, piece.range.widened());
         let growth_of = |&hold: &HoldKey| {
@@ -105,7 +107,8 @@ impl LockTable {
         1 + touched.iter().filter(apart).map(growth_of).sum::<i64>()
     }
 
-    /// Returns the number of locks that a file gains if a range is unlocked. It may be negative.
+    /// Returns the number of locks by which a file's total rises if this range is unlocked. It may
+    /// be negative.
     pub(super) fn growth_of_cut(&self, file: FileKey, owner: OwnerKey, range: ByteRange) -> i64 {
         let pieces = self.pieces(file, owner, range);
         pieces.iter().map(|&hold| remainders(self.holds[hold].range, range) - 1).sum()
@@ -163,7 +166,7 @@ impl LockTable {
         (records, pieces.iter().filter(undone).map(|&hold| self.holds[hold].range).collect())
     }
 
-    /// Places a held piece over the owner's pieces in its range.
+    /// Makes a piece a held lock of the owner, which replaces the owner's locks in its range.
     pub(super) fn place(&mut self, file: FileKey, owner: OwnerKey, state: StateId, piece: &Piece) {
         self.edit(file, owner, piece.range, |table| {
             let mut range = piece.range;
@@ -189,7 +192,7 @@ impl LockTable {
         });
     }
 
-    /// Removes a range from the owner's pieces.
+    /// Removes the owner's locks from a range.
     pub(super) fn carve(&mut self, file: FileKey, owner: OwnerKey, range: ByteRange) {
         self.edit(file, owner, range, |table| {
             for number in table.pieces(file, owner, range) {
@@ -199,7 +202,8 @@ impl LockTable {
     }
 
     /// Removes a range from a lock. Returns the keys of the remaining parts before and after the
-    /// range. The part before keeps the record; if there is none, the part after does.
+    /// range. The part before the range keeps the lock's record. If there is no such part, the part
+    /// after the range keeps the record.
     pub(super) fn cut(&mut self, number: HoldKey, range: ByteRange) -> [Option<HoldKey>; 2] {
         let hold = self.remove_hold(number);
         let mut id = hold.id;

@@ -1,6 +1,6 @@
 //! Counters and lists of locks for the operator.
 //!
-//! Invariant: a gauge equals the present number in the table; a counter only rises.
+//! Invariant: a gauge equals the current number of entries in the table; a counter only rises.
 
 use dafs_types::ClientId;
 
@@ -21,7 +21,7 @@ pub struct LockCounters {
     pub files: u32,
     /// Gauge: the number of owners with locks (including broken ones) or waiters.
     pub owners: u32,
-    /// Gauge: the number of clients of these owners.
+    /// Gauge: the number of clients that have owners with locks or waiters.
     pub clients: u32,
     /// Gauge: the number of rollbacks that are running.
     pub rollbacks_running: u32,
@@ -31,7 +31,7 @@ pub struct LockCounters {
     pub reclaimed: u64,
     /// The number of LOCK requests that were denied and not queued.
     pub denied: u64,
-    /// The number of LOCK requests that were queued, or repeated by a waiter.
+    /// The number of LOCK requests that were queued, including repetitions by clients that poll.
     pub waited: u64,
     /// The number of LOCK requests that got the reply LOCK_BROKEN.
     pub answered_broken: u64,
@@ -85,11 +85,12 @@ pub enum LockCondition {
 pub struct LockEntry<'a> {
     /// The file that is locked.
     pub file: FileKey,
-    /// The client of the lock's owner or former owner.
+    /// The client of the owner that holds the lock, or that held it before it was broken.
     pub client: ClientId,
     /// The identity string of the client.
     pub client_name: &'a [u8],
-    /// The lock's owner or former owner, by the name that the client uses.
+    /// The owner that holds the lock, or that held it before it was broken, by the name that the
+    /// client uses.
     pub owner: &'a [u8],
     /// The locked range of bytes.
     pub range: ByteRange,
@@ -108,7 +109,7 @@ pub struct WaiterEntry<'a> {
     pub waiter: WaiterId,
     /// The file that the request is to lock.
     pub file: FileKey,
-    /// The client of the owner.
+    /// The client of the owner that waits.
     pub client: ClientId,
     /// The lock owner that waits, by the name that the client uses.
     pub owner: &'a [u8],
@@ -121,7 +122,8 @@ pub struct WaiterEntry<'a> {
     /// True if nothing blocks the request, so that the lock is reserved until the owner repeats the
     /// request.
     pub ready: bool,
-    /// The owners that the request waits for, each owner once. Holders of locks come first.
+    /// The owners that the request waits for, each owner once. Owners that hold locks come before
+    /// owners that only wait.
     pub waits_for: Vec<(ClientId, &'a [u8])>,
 }
 

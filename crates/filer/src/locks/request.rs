@@ -1,4 +1,4 @@
-//! The requests and replies of the lock table.
+//! The types of requests to the lock table and of its replies.
 //!
 //! Invariant: every reply and every error corresponds to one fault, or to success.
 
@@ -8,8 +8,8 @@ use dafs_types::{ClientId, StateId, Verifier};
 use super::range::ByteRange;
 use crate::FileKey;
 
-/// The mode of a lock: shared or exclusive. A lock kind of the protocol that waits is expressed as
-/// a mode and a [`Wait`].
+/// The mode of a lock: shared or exclusive. The protocol also has lock kinds that wait; such a kind
+/// is expressed as a mode and a [`Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// A shared lock.
@@ -30,7 +30,7 @@ impl LockMode {
 pub struct LockAttributes {
     /// PERSIST: if the owner fails, the lock becomes broken instead of ending.
     pub persist: bool,
-    /// AUTORECOVERY: if the owner fails, changes made under the lock are rolled back.
+    /// AUTORECOVERY: if the owner fails, the changes made under the lock are rolled back.
     pub auto_recovery: bool,
 }
 
@@ -65,14 +65,14 @@ pub enum Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// The handling of a request that cannot be granted. RECLAIM and REPAIR never wait.
+/// Says whether a request that cannot be granted now waits. RECLAIM and REPAIR never wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The request is denied.
     #[default]
     No,
-    /// The request is queued. It keeps its position as long as the client repeats it within
-    /// [`super::LockConfig::waiter_silence_max`].
+    /// The request is queued, and the client polls. The request keeps its position as long as the
+    /// client repeats it within [`super::LockConfig::waiter_silence_max`].
     Poll(WaiterId),
     /// The request is queued, and keeps its position until it is granted or cancelled. The server
     /// parks the request and sends no reply yet.
@@ -89,8 +89,8 @@ impl Wait {
     }
 }
 
-/// The identity of a client. After a restart of the server, it shows which locks belong to the
-/// client.
+/// The identity of a client. After a restart of the server, the identity shows which locks belong
+/// to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockClient<'a> {
     /// The client's present id, which the server has assigned.
@@ -108,9 +108,10 @@ pub struct LockClient<'a> {
 pub struct LockOwner<'a> {
     /// The client of the owner.
     pub client: LockClient<'a>,
-    /// The owner for which the open was made, by the name that the client uses.
+    /// The name of the owner for which the open was made, as chosen by the client.
     pub owner: &'a [u8],
-    /// The state id of the open. The caller has checked that it is this client's open of the file.
+    /// The state id of the owner's open. The caller has checked that the open belongs to this
+    /// client and file.
     pub state: StateId,
 }
 
@@ -127,7 +128,7 @@ impl<'a> LockOwner<'a> {
 pub struct OwnerName<'a> {
     /// The client of the owner.
     pub client: ClientId,
-    /// The owner, by the name that the client uses.
+    /// The owner's name, as chosen by the client.
     pub owner: &'a [u8],
 }
 
@@ -146,7 +147,7 @@ pub struct LockRequest {
     pub attributes: LockAttributes,
     /// The purpose of the request: a new lock, RECLAIM or REPAIR.
     pub claim: Claim,
-    /// The handling of the request if the lock cannot be granted now.
+    /// What to do if the lock cannot be granted now: deny the request or queue it.
     pub wait: Wait,
 }
 
@@ -166,13 +167,13 @@ pub struct LockConflict {
 /// The result of a LOCK request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockReply {
-    /// The lock is held. The server must reply only after earlier writes of other clients to the
-    /// file have ended and the records among the actions are durable.
+    /// The lock is held. The server must not reply before earlier writes of other clients to the
+    /// file have ended and the records that the actions write are durable.
     Granted,
     /// Another owner's lock, or an earlier request of another owner, conflicts.
     Denied(LockConflict),
-    /// A broken lock conflicts. This request itself may have broken the lock: DAFS defines the same
-    /// status for a request that breaks a lock (draft 4.4.1.5).
+    /// A broken lock conflicts. This request itself may have broken the lock, because DAFS defines
+    /// the same status for the request that breaks a lock (draft 4.4.1.5).
     Broken(LockConflict),
     /// The request is queued.
     Waiting {
@@ -181,8 +182,8 @@ pub enum LockReply {
         /// The lock or request that blocks this request.
         conflict: LockConflict,
     },
-    /// The request would make its owner wait for itself, directly or through other owners. It is
-    /// not queued.
+    /// Granting or queueing the request would make its owner wait for itself, directly or through
+    /// other owners. The request is not queued.
     Deadlock(LockConflict),
 }
 
@@ -234,9 +235,9 @@ pub enum LockError {
     /// A limit on the number of locks or waiters is reached.
     #[error("a limit on locks or waiters is reached")]
     Resource,
-    /// There is no lock to which the request applies: REPAIR of a range without a broken lock, or a
-    /// shared REPAIR of an exclusive lock; ABORT of a range without an auto-recovery lock of the
-    /// owner.
+    /// There is no lock to which the request applies. The request is a REPAIR of a range without a
+    /// broken lock, a shared REPAIR of an exclusive lock, or an ABORT of a range without an
+    /// auto-recovery lock of the owner.
     #[error("there is nothing in the range to repair or roll back")]
     NothingThere,
     /// The request is a RECLAIM of a lock that was not kept for the owner.

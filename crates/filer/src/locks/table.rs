@@ -1,7 +1,7 @@
 //! The lock table, which handles LOCK, LOCKT, LOCKU and ABORT.
 //!
 //! Invariants:
-//! - Two locks overlap only if one owner has both or both are shared.
+//! - Two locks overlap only if both belong to one owner or both are shared.
 //! - After every call, each waiter was reported as ready, or is blocked by a lock or an earlier
 //!   request of another owner.
 
@@ -41,8 +41,8 @@ pub struct LockTable {
     pub(super) waiter_ids: BTreeMap<WaiterId, WaiterKey>,
     /// The files that have a queue of waiters.
     pub(super) queued: BTreeSet<FileKey>,
-    /// The files to check again, because a request for another file has closed a cycle of waiting
-    /// owners.
+    /// The files whose queues must be checked again, because a request for another file has closed
+    /// a cycle of owners that wait for each other.
     pub(super) recheck: BTreeSet<FileKey>,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
@@ -90,11 +90,10 @@ impl LockTable {
     }
 
     /// Handles LOCK (draft 6.5.18). The caller must have checked the grace period, unless the
-    /// request is a reclaim. Every result except [`LockReply::Waiting`] ends the wait for this
-    /// lock.
+    /// request is a reclaim. After every result except [`LockReply::Waiting`], the request no
+    /// longer waits.
     ///
-    /// # Errors
-    /// See [`LockError`].
+    /// # Errors See [`LockError`].
     pub fn lock(
         &mut self,
         owner: &LockOwner<'_>,
@@ -165,8 +164,9 @@ impl LockTable {
         Ok(())
     }
 
-    /// Checks a request against the owner's own locks. The request may add an option to them, but
-    /// not remove one, because that would silently weaken the protection of the data.
+    /// Checks a request against the locks that its owner already has. The request may add an option
+    /// to these locks, but not remove one, because that would silently weaken the protection of the
+    /// data.
     fn check_own(
         &self,
         request: &LockRequest,
@@ -214,7 +214,7 @@ impl LockTable {
         }
     }
 
-    /// Grants the lock, unless the grant would make an owner wait for itself.
+    /// Grants a lock, unless the grant would make an owner wait for itself.
     pub(super) fn grant(
         &mut self,
         owner: &LockOwner<'_>,
@@ -370,8 +370,8 @@ impl LockTable {
         if limits.iter().any(exceeded) { Err(LockError::Resource) } else { Ok(()) }
     }
 
-    /// Moves the owner's locks of a file to the owner's present open, except locks that it has not
-    /// reclaimed yet.
+    /// Records the owner's present open of a file in the owner's locks of the file. Locks that the
+    /// owner has not reclaimed yet are not changed.
     pub(super) fn set_state(&mut self, file: FileKey, who: OwnerKey, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
             let hold = &mut self.holds[number];

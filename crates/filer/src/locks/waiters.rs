@@ -25,7 +25,7 @@ use crate::FileKey;
 /// The key of a waiter.
 pub(super) type WaiterKey = Key<Waiter>;
 
-/// A request in a queue.
+/// A waiting request in the queue of a file.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub id: WaiterId,
@@ -33,10 +33,10 @@ pub(super) struct Waiter {
     pub owner: OwnerKey,
     pub state: StateId,
     pub piece: Piece,
-    /// The time at which the waiter has been silent too long. `None` if the server keeps the
-    /// request parked.
+    /// The time at which the request loses its position, unless its client repeats it before.
+    /// `None` if the server keeps the request parked.
     pub expires: Option<Moment>,
-    /// True if it was reported to the server that nothing blocks the waiter.
+    /// True if the server was told that nothing blocks the request any more.
     pub ready: bool,
 }
 
@@ -50,7 +50,8 @@ pub(super) enum Blocker {
 }
 
 impl LockTable {
-    /// Breaks all breakable locks that conflict (draft 4.4.1.5). Returns the first of them.
+    /// Breaks all breakable locks that conflict with a request (draft 4.4.1.5). Returns the first
+    /// of these locks.
     pub(super) fn break_breakable(
         &mut self,
         file: FileKey,
@@ -66,7 +67,8 @@ impl LockTable {
         found.first().copied()
     }
 
-    /// Returns the key of the waiter if the owner already waits with exactly this request.
+    /// Returns the key of the waiting request if the owner already waits with exactly the same
+    /// request.
     pub(super) fn waiting(&self, file: FileKey, who: OwnerKey, piece: &Piece) -> Option<WaiterKey> {
         let asked = |piece: &Piece| (piece.range, piece.mode, piece.attributes);
         let same = |&&number: &&WaiterKey| {
@@ -76,9 +78,9 @@ impl LockTable {
         self.registry.owner(who).waiters.iter().find(same).copied()
     }
 
-    /// Returns the lock or request that blocks the request at this position of the queue, or a
-    /// request at the end of the queue. Broken locks are ignored, because a request gets
-    /// LOCK_BROKEN instead of waiting for them.
+    /// Returns the lock or earlier request that blocks the request at this position of the queue;
+    /// the position after the last means a new request. Broken locks are ignored, because a request
+    /// gets LOCK_BROKEN instead of waiting for them.
     pub(super) fn blocker(
         &self,
         file: FileKey,
@@ -98,7 +100,7 @@ impl LockTable {
         self.requests_before(file, who, range, mode, place).find(in_order).map(Blocker::Waiter)
     }
 
-    /// Returns the earlier requests of other owners that conflict with this request.
+    /// Returns the earlier requests of other owners that this request conflicts with.
     pub(super) fn requests_before(
         &self,
         file: FileKey,
@@ -221,8 +223,8 @@ impl LockTable {
         self.push(action);
     }
 
-    /// Reports that the server has cancelled a waiting request. Returns false if the request does
-    /// not wait any more.
+    /// Reports that the server has cancelled a waiting request. Returns false if the request was
+    /// not waiting any more.
     pub fn cancel(&mut self, waiter: WaiterId, now: Moment) -> bool {
         let Some(&number) = self.waiter_ids.get(&waiter) else { return false };
         let Waiter { file, owner, .. } = self.waiters[number];
@@ -232,20 +234,21 @@ impl LockTable {
         true
     }
 
-    /// Ends the wait of requests whose clients were silent too long. It must be called when the
-    /// time of [`LockTable::next_expiry`] has passed.
+    /// Removes the waiting requests that their clients have not repeated in time. Must be called
+    /// when the time that [`LockTable::next_expiry`] returned has passed.
     pub fn on_tick(&mut self, now: Moment) {
         self.expire_waiters(None, now);
     }
 
-    /// Returns the time at which the next waiter will have been silent too long. `None` if no
-    /// waiter polls.
+    /// Returns the time at which the next waiting request loses its position unless its client
+    /// repeats it. `None` if no client polls.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.waiters.iter().filter_map(|(_, waiter)| waiter.expires).min()
     }
 
-    /// Ends the wait of silent requests, in one file or in all files.
+    /// Removes the waiting requests that their clients have not repeated in time, in one file or in
+    /// all files.
     pub(super) fn expire_waiters(&mut self, file: Option<FileKey>, now: Moment) {
         let files: Vec<FileKey> = match file {
             Some(file) => self.queued.get(&file).copied().into_iter().collect(),
@@ -268,16 +271,16 @@ impl LockTable {
         }
     }
 
-    /// Updates the queue after any change of a file's locks or queue: reports waiters that are
-    /// ready, ends the wait for broken locks, and removes the file if it has no locks or waiters
-    /// left.
+    /// Updates the queue after a change of a file's locks or queue: reports the waiting requests
+    /// that are ready, removes requests that would wait for broken locks, and removes the file if
+    /// it has no locks or waiting requests left.
     pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
         while self.queued.contains(&file) && self.settle_once(file, now) {}
         self.forget_file_if_idle(file);
     }
 
-    /// Checks every waiter of a file once. Returns true if a waiter was removed, which may unblock
-    /// waiters that were already checked.
+    /// Checks every waiting request for a file once. Returns true if a request was removed, which
+    /// may unblock requests that were already checked.
     fn settle_once(&mut self, file: FileKey, now: Moment) -> bool {
         let queue = self.files[&file].queue.clone();
         for number in queue {
@@ -303,8 +306,9 @@ impl LockTable {
         false
     }
 
-    /// Moves a ready request before the requests that it has passed. It stays ready even if the
-    /// cycle that let it pass disappears before the client repeats the request.
+    /// Moves a ready request ahead of the requests that it has passed. Then the request stays ready
+    /// even if the cycle because of which it passed them disappears before the client repeats the
+    /// request.
     fn pass_by(&mut self, number: WaiterKey) {
         let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
         let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
@@ -316,9 +320,9 @@ impl LockTable {
         queue.insert(place, number);
     }
 
-    /// Marks other files for a check after an owner has started to wait for more locks, or other
-    /// owners have started to wait for it. If this has closed a cycle with a soft edge, a request
-    /// in any of these files may now pass another one.
+    /// Marks other files for a check, because an owner has started to wait for more locks, or other
+    /// owners have started to wait for this owner. If this has closed a cycle with a soft edge, a
+    /// request for one of these files may now pass another request.
     pub(super) fn wake_elsewhere(&mut self, who: OwnerKey, file: FileKey) {
         let waits = !self.registry.owner(who).waiters.is_empty();
         if waits && self.search_from(who, who, Edges::All) != Reach::No {

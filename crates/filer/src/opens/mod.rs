@@ -16,7 +16,8 @@ use dafs_types::{DeleteDisposition, ShareAccess, ShareDeny, ShareKey, StateId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
-/// The arguments of OPEN, after the name is resolved and the permission is checked.
+/// The arguments of OPEN, which is called after the name was resolved and the permission was
+/// checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenArguments<'a> {
     /// The file to open.
@@ -27,8 +28,8 @@ pub struct OpenArguments<'a> {
     pub access: ShareAccess,
     /// The access that the open denies to other owners.
     pub deny: ShareDeny,
-    /// The shared key. If a file has an open with a key, other opens with a key must present the
-    /// same key. `None` bypasses the check.
+    /// The shared key. If an open of the file has a key, every other open with a key must present
+    /// the same key. `None` bypasses this check.
     pub key: Option<ShareKey>,
     /// The disposition, which says whether REMOVE of the file is refused while this open exists.
     pub disposition: DeleteDisposition,
@@ -39,7 +40,8 @@ pub struct OpenArguments<'a> {
 }
 
 impl<'a> OpenArguments<'a> {
-    /// Creates the arguments of an open that restricts no other client, of a file that has a name.
+    /// Creates the arguments for an open of a file that has a name. The open restricts no other
+    /// client.
     #[must_use]
     pub fn plain(file: FileKey, owner: &'a [u8], access: ShareAccess) -> Self {
         Self {
@@ -62,7 +64,7 @@ pub struct Opened {
     pub state_id: StateId,
     /// True if the file had no other open.
     pub first_of_file: bool,
-    /// True if the owner already had the file open. One CLOSE ends both opens.
+    /// True if the owner already had the file open. Both opens are then one, which one CLOSE ends.
     pub reopened: bool,
 }
 
@@ -75,8 +77,8 @@ pub struct Closed {
     pub state_id: StateId,
     /// True if the file has no open left.
     pub last_of_file: bool,
-    /// True if the file has no name and this was its last open, so that the server must delete the
-    /// file now.
+    /// True if the server must delete the file now, because it has no name and this was its last
+    /// open.
     pub delete: bool,
 }
 
@@ -98,7 +100,7 @@ impl IoKind {
     }
 }
 
-/// The decision about a REMOVE of the file, or a RENAME over it.
+/// The decision about a REMOVE of a file's name, or a RENAME of another file to this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoveDecision {
     /// The file is not open, so its name and data may be removed.

@@ -5,9 +5,9 @@
 use dafs_ops::Fault;
 use dafs_types::ShareKey;
 
-/// The bit for reading in access and deny modes.
+/// The bit that stands for reading in access and deny modes.
 pub(super) const READ: u8 = 1;
-/// The bit for writing in access and deny modes.
+/// The bit that stands for writing in access and deny modes.
 pub(super) const WRITE: u8 = 2;
 
 /// The share reservation of one open.
@@ -20,7 +20,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the union of two reservations.
+    /// Returns the union of two reservations of one owner.
     pub(super) fn join(&self, more: &Self) -> Self {
         Self {
             access: self.access | more.access,
@@ -46,9 +46,10 @@ pub(super) struct FileShares {
 }
 
 impl FileShares {
-    /// Checks whether a reservation is compatible with the opens counted here. For keys this
-    /// follows the draft's prose, because its pseudo-code has the comparison inverted: the first
-    /// key is in force until its last open ends, and opens without a key bypass the check.
+    /// Checks whether a reservation is compatible with the opens counted here. The first shared key
+    /// is in force until the last open with that key ends, and opens without a key bypass the
+    /// check. These rules follow the draft's prose, because the comparison in its pseudo-code is
+    /// inverted.
     pub(super) fn check(&self, wanted: &Reservation) -> Result<(), Fault> {
         let held = bits(self.readers, self.writers);
         let denied = bits(self.deny_read, self.deny_write);

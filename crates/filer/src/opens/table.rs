@@ -1,8 +1,10 @@
 //! The table of opens.
 //!
-//! Invariants: an open is in its slot, its client's list, its file's list, the owner index and its
-//! file's counts, either in all five or in none. A state id contains the index of its slot, so that
-//! READ and WRITE find their open without a search.
+//! Invariants:
+//! - An open is either in all of these places or in none: its slot, its client's list, its file's
+//!   list, the owner index, and its file's counts.
+//! - A state id contains the index of its slot, so that READ and WRITE find their open without a
+//!   search.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -18,7 +20,8 @@ use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
 use crate::clients::ClientKey;
 use crate::config::OPENS_LIMIT;
 
-/// The layout of a state id: boot epoch, generation of the slot, index of the slot.
+/// The number of bits of a slot's index in a state id. The layout of a state id: boot epoch,
+/// generation of the slot, index of the slot.
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 20;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
@@ -29,7 +32,7 @@ const _: () = assert!(OPENS_LIMIT as u64 <= INDEX_MASK + 1);
 /// The index that means "no slot".
 const NONE: u32 = u32::MAX;
 
-/// The name of an owner. Short names, which most are, are stored without an allocation.
+/// The name of an owner. Short names, which are the most common, are stored without an allocation.
 type Owner = SmallVec<[u8; 16]>;
 
 /// The opens of all clients.
@@ -40,13 +43,13 @@ pub(crate) struct OpenTable {
     per_client_max: u32,
     hot: Vec<HotOpen>,
     cold: Vec<ColdOpen>,
-    /// The first slot in the list of free slots. The slot that has been free longest is used first,
-    /// so that generations wrap around as late as possible.
+    /// The first slot in the list of free slots. The slot that has been free longest is reused
+    /// first, so that generations wrap around as late as possible.
     free_first: u32,
     free_last: u32,
     count: u32,
-    /// The number of opens with a deny mode. While it is zero, anonymous reads and writes need no
-    /// search.
+    /// The number of opens with a deny mode. While it is zero, reads and writes with the anonymous
+    /// state id need no search.
     denying: u32,
     files: QuickMap<FileKey, FileOpens>,
     owners: Owners,
@@ -54,8 +57,8 @@ pub(crate) struct OpenTable {
 
 /// An index that finds the open of a file by its owner.
 ///
-/// Clients choose the names of owners, so the hash is SipHash with a secret key. Hashing takes a
-/// tenth of the time of an OPEN and a CLOSE, so the open stores its hash for the removal.
+/// Clients choose the names of owners, so the hash is SipHash with a secret key. One hash takes a
+/// tenth of the time of an OPEN and a CLOSE, so the open stores its hash, which CLOSE uses again.
 #[derive(Debug, Default)]
 struct Owners {
     secret: RandomState,
@@ -93,7 +96,7 @@ struct HotOpen {
 }
 
 /// The fields of an open that READ and WRITE do not use. `of_client` links the opens of one client,
-/// `of_file` those of one file. In a free slot `of_client.next` links the free slots.
+/// `of_file` the opens of one file. In a free slot `of_client.next` links the free slots.
 #[derive(Debug)]
 struct ColdOpen {
     owner: Owner,
@@ -113,7 +116,7 @@ struct Links {
 /// The links of an open that has no neighbours.
 const ALONE: Links = Links { next: NONE, previous: NONE };
 
-/// Selects one of the two lists that an open is in.
+/// Selects one of the two lists to which an open belongs: its client's or its file's.
 type List = fn(&mut ColdOpen) -> &mut Links;
 
 const OF_CLIENT: List = |open| &mut open.of_client;
@@ -234,8 +237,8 @@ impl OpenTable {
         Ok(Opened { state_id: self.state_id(index), first_of_file, reopened: false })
     }
 
-    /// Extends the open that the owner already has. The owner's own reservation never conflicts:
-    /// OPEN in RFC 3010 combines the two with "or", and one CLOSE ends both.
+    /// Extends the open that the owner already has. The owner's own reservation never conflicts
+    /// with its request: OPEN in RFC 3010 combines both with "or", and one CLOSE ends both.
     fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Fault> {
         let open = &mut self.hot[index as usize];
         let shares = shares_of(&mut self.files, open.file);
@@ -289,7 +292,8 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Returns true if a CLOSE of this open would have no other effect than to end it.
+    /// Returns true if a CLOSE of this open would only end the open, and would not also delete the
+    /// file.
     pub(crate) fn closes_alone(
         &self,
         client: ClientKey,
@@ -350,8 +354,8 @@ impl OpenTable {
         }
     }
 
-    /// Returns true if a client has the file open. Searches the shorter of two lists: the client's
-    /// opens or the file's opens.
+    /// Returns true if a client has the file open. Searches the shorter of two lists: the opens of
+    /// the client and the opens of the file.
     pub(crate) fn is_open_by(&self, client: ClientKey, opens: &ClientOpens, file: FileKey) -> bool {
         let some = |index: u32| (index != NONE).then_some(index);
         let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
@@ -420,7 +424,7 @@ impl OpenTable {
         }
     }
 
-    /// Returns the slot of a state id if it belongs to this client's open of this file.
+    /// Returns the slot of a state id if the slot's open belongs to this client and this file.
     #[inline]
     fn find(&self, client: ClientKey, state_id: StateId, file: FileKey) -> Result<usize, Fault> {
         let index = (state_id.0 & INDEX_MASK) as usize;
@@ -438,8 +442,8 @@ impl OpenTable {
         }
     }
 
-    /// Returns the fault for an invalid state id (draft 4.4.1.2, RFC 3010 8.1.3). In DAFS the state
-    /// id of an open never changes, so OLD_STATEID means that the open has ended.
+    /// Returns the fault that describes why a state id is invalid (draft 4.4.1.2, RFC 3010 8.1.3).
+    /// In DAFS the state id of an open never changes, so OLD_STATEID means that the open has ended.
     #[cold]
     fn why_not(&self, state_id: StateId) -> Fault {
         let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
@@ -456,7 +460,7 @@ impl OpenTable {
         }
     }
 
-    /// Checks whether a name of the file may be removed (draft 6.5.33).
+    /// Checks whether a name of the file may be removed, given the file's opens (draft 6.5.33).
     pub(crate) fn remove_check(
         &self,
         file: FileKey,
@@ -472,7 +476,7 @@ impl OpenTable {
         }
     }
 
-    /// Sets whether an open file has no name. Returns false if the file is not open.
+    /// Records whether an open file has no name. Returns false if the file is not open.
     pub(crate) fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
         match self.files.get_mut(&file) {
             Some(opens) => {
