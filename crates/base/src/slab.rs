@@ -23,7 +23,7 @@ pub struct Key<T> {
 /// A table of values, addressed by keys. The slot that was freed last is reused first, so the keys
 /// depend only on the sequence of calls.
 ///
-/// The table grows to the largest number of values that it has contained at once, and allocates
+/// The table grows to the largest number of values that it has contained at one time, and allocates
 /// nothing after that.
 ///
 /// Keys have the type of the values as their parameter, or `Of` if the values' type is private or
@@ -266,7 +266,7 @@ impl<T> Key<T> {
     }
 
     /// Returns the index of the value's slot, which is below the largest number of values that the
-    /// table has contained at once.
+    /// table has contained at one time.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u32 {

@@ -78,7 +78,7 @@ pub struct Options {
     pub round_seconds: f64,
     /// If present, only peers whose name contains this text are measured.
     pub only: Option<String>,
-    /// True to measure with an additional busy process as well.
+    /// True to measure a second time while another process keeps a core busy.
     pub contends: bool,
 }
 

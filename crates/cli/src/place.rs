@@ -45,9 +45,8 @@ pub(crate) struct Access {
     #[arg(long, value_name = "MICROSECONDS", env = "DAFS_SPIN",
           value_parser = clap::value_parser!(u32).range(..=SPIN_MAX_US).map(microseconds))]
     pub spin: Option<Duration>,
-    /// Number of connections to spread transfers over: 1 to 8, or `auto` for as many as the server
-    /// can use. It is also limited to the number that the server can use. All transfers of one file
-    /// use the same connection.
+    /// Number of connections to spread transfers over: 1 to 8, but at most as many as the server
+    /// can use, or `auto` for that maximum. All transfers of one file use the same connection.
     #[arg(long, value_name = "NUMBER", env = "DAFS_CHANNELS", default_value = "1",
           value_parser = channels)]
     pub channels: u16,

@@ -167,8 +167,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub tls_only: bool,
     /// Serve a web page to monitor the server, and metrics for Prometheus, at this address, by
-    /// default 127.0.0.1:2051. Anyone who can reach it can read which client does what. It cannot
-    /// change anything.
+    /// default 127.0.0.1:2051. Anyone who can reach the page can read which client does what. The
+    /// page cannot change anything.
     #[arg(
         long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2051"
     )]

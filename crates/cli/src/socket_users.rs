@@ -17,9 +17,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::serve::Arguments;
 
-/// Returns the rules that precede all others. They admit the named users, root and the server's own
-/// user through the socket, and reject all other users there. Returns no rules if no users are
-/// named.
+/// Returns the rules that precede all others. These rules admit the named users, root and the
+/// server's own user through the socket, and reject all other users there. Returns no rules if no
+/// users are named.
 pub(crate) fn rules(arguments: &Arguments) -> Result<Vec<ConnectRule>> {
     if arguments.allow_user.is_empty() {
         return Ok(Vec::new());

@@ -31,8 +31,8 @@ impl Session {
         self.run(self.fencing_list_async(path.as_ref(), object))
     }
 
-    /// Returns the fencing list as [`Session::fencing_list`] does, as a future. It sends each
-    /// request after the reply to the previous one.
+    /// Returns the fencing list as [`Session::fencing_list`] does, as a future. The future sends
+    /// each request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::fencing_list`].
@@ -97,8 +97,8 @@ impl Session {
         self.run(self.set_fence_async(path.as_ref(), object, access, update, fence_ids))
     }
 
-    /// Changes the fencing list as [`Session::set_fence`] does, as a future. It sends each request
-    /// after the reply to the previous one.
+    /// Changes the fencing list as [`Session::set_fence`] does, as a future. The future sends each
+    /// request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::set_fence`].

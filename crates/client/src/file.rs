@@ -60,8 +60,8 @@ impl Session {
         self.run(self.open_async(path.as_ref(), options))
     }
 
-    /// Opens a file as [`Session::open`] does, as a future. It sends each request after the reply
-    /// to the previous one. The server grants the open a delegation only if
+    /// Opens a file as [`Session::open`] does, as a future. The future sends each request after the
+    /// reply to the previous one. The server grants a delegation only if
     /// [`Session::prepare_delegations`] was called before.
     ///
     /// # Errors
@@ -106,8 +106,8 @@ impl Session {
         self.run(self.create_unlinked_async(directory.as_ref(), options))
     }
 
-    /// Creates a file without a name as [`Session::create_unlinked`] does, as a future. It sends
-    /// each request after the reply to the previous one.
+    /// Creates a file without a name as [`Session::create_unlinked`] does, as a future. The future
+    /// sends each request after the reply to the previous one.
     ///
     /// # Errors
     /// The errors of [`Session::create_unlinked`].

@@ -103,8 +103,8 @@ struct Level {
     path_length: usize,
     /// The subdirectories that are still to be removed.
     left: std::vec::IntoIter<OsString>,
-    /// The reason why the directory could not be listed. It may nevertheless be empty and
-    /// removable.
+    /// The reason why the directory could not be listed; `None` if it was listed. The directory may
+    /// be empty and removable nevertheless.
     unlisted: Option<ClientError>,
     /// True if an object in the directory could not be removed; the error was already reported.
     stays: bool,
@@ -267,7 +267,7 @@ async fn several_at_a_time<F: Future<Output = ()>>(mut futures: impl Iterator<It
     .await;
 }
 
-/// The number of REMOVE requests in flight at once.
+/// The maximum number of REMOVE requests in flight.
 const WIDTH: usize = 32;
 /// The limit for nested directories: above what real programs create, but low enough that a
 /// malicious server that invents directories cannot exhaust this client's memory.

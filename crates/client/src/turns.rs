@@ -97,8 +97,8 @@ impl Core {
         }
     }
 
-    /// Returns the reply timeout of a session. It is short for an additional channel that is
-    /// connecting, because the session can continue without that channel.
+    /// Returns the reply timeout of a session. The timeout is short for an additional channel that
+    /// is connecting, because the session can continue without that channel.
     fn patience_with(&self, key: SessionKey) -> Option<Duration> {
         let session = self.sessions.get(key)?;
         let is_spare = session.role.first().is_some() && matches!(session.phase, Phase::Connecting);

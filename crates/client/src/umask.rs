@@ -31,9 +31,9 @@ impl Umask {
     }
 }
 
-/// Returns the umask of this process. It is read from `/proc` rather than by changing it, so that
-/// no other thread can create a file while the umask is wrong. If the system does not report the
-/// umask, the strictest one is returned.
+/// Returns the umask of this process. The umask is read from `/proc` and not by setting and
+/// restoring it, so that no other thread can create a file while the umask is wrong. If the system
+/// does not report the umask, the strictest one is returned.
 #[must_use]
 pub fn process_umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -27,7 +27,8 @@ pub struct Location {
 /// The ways to name a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
-    /// By host and port. If the server is on this host, shared memory is used when available.
+    /// The server is named by host and port. If it is on this host, shared memory is used when
+    /// available.
     Host {
         /// The host's name or IP address.
         host: String,
@@ -36,14 +37,14 @@ pub enum ServerName {
         /// True if only TCP with TLS may be used.
         tls: bool,
     },
-    /// By host and port, for a connection through an RDMA device.
+    /// The server is named by host and port, for a connection through an RDMA device.
     Verbs {
         /// The host's name or IP address.
         host: String,
         /// The port for the device's connection manager.
         port: u16,
     },
-    /// By the path of the server's Unix socket.
+    /// The server is named by the path of its Unix socket.
     Socket(PathBuf),
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct Alarm {
 /// A method that returns `Err` breaks the connection: the interface then calls
 /// [`Connection::shutdown`] and reports [`Event::Broken`].
 pub(crate) trait Connection: Send {
-    /// Queues a receive. It completes when a message has arrived in it.
+    /// Queues a receive, which completes when a message has arrived in its segments.
     fn post_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -101,8 +101,8 @@ pub(crate) trait Connection: Send {
         options: SendOptions,
     ) -> Result<(), PostError>;
 
-    /// Queues an RDMA write of the local segments to `remote`. Both must have the same total
-    /// length.
+    /// Queues an RDMA write of the local segments to `remote`. The segments and `remote` must have
+    /// the same total length.
     fn post_rdma_write(
         &mut self,
         context: &mut Context<'_>,
@@ -125,8 +125,8 @@ pub(crate) trait Connection: Send {
         false
     }
 
-    /// Queues an RDMA read of `remote` into the local segments. Both must have the same total
-    /// length.
+    /// Queues an RDMA read of `remote` into the local segments. The segments and `remote` must have
+    /// the same total length.
     fn post_rdma_read(
         &mut self,
         context: &mut Context<'_>,

@@ -204,7 +204,7 @@ impl Stream {
     }
 }
 
-/// The length of the longest stream, which fits a socket's buffer.
+/// The length of the longest stream in bytes. Such a stream fits in a socket's buffer.
 const BYTES_MAX: usize = 32 << 10;
 const MEMORY_BYTES: usize = 8 << 10;
 const RECEIVES: u64 = 16;

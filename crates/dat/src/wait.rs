@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 use crate::connection::Alarm;
 
 /// Returns the time since a fixed moment before this process started, accurate to a few
-/// milliseconds. It never goes back. Use it for limits checked in every turn of a loop, where
-/// reading the exact clock would cost as much as the work.
+/// milliseconds. The returned time never goes back. Use it for limits checked in every turn of a
+/// loop, where reading the exact clock would cost as much as the work.
 #[must_use]
 #[inline]
 pub fn coarse_now() -> Duration {

@@ -178,5 +178,6 @@ impl Plan {
     }
 }
 
-/// The smallest block size to which blocks shrink so that more streams can be merged in one step.
+/// The smallest block size in bytes to which blocks shrink so that more streams can be merged in
+/// one step.
 const BLOCK_BYTES_MIN: usize = 64 << 10;

@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Handles the failure of a transfer. If the kernel has already sent another part of the same
-    /// write, it drops the error, so the error is recorded as well as returned.
+    /// write, the kernel drops the error, so the error is not only returned but also recorded.
     fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         if !transfer.is_read {
             transfer.open.unstable.ended();

@@ -289,9 +289,9 @@ impl Engine {
         (link.session.clone(), link.epoch)
     }
 
-    /// Returns a value that identifies the server's incarnation. It changes when the mount connects
-    /// to a server that may not know the state of an earlier one. Returns `None` while there is no
-    /// connection.
+    /// Returns a value that identifies the server's incarnation. The value changes when the mount
+    /// connects to a server that may not know the state of an earlier one. Returns `None` while
+    /// there is no connection.
     pub(crate) fn server_incarnation(&self) -> Option<(u32, u64)> {
         let life = (self.link.borrow().epoch, self.connection.restarts.get());
         (!self.connection.is_down.get()).then_some(life)

@@ -63,9 +63,9 @@ impl OpenFile {
         }
     }
 
-    /// Fails with the server's error of a write-back, if there is one. It takes precedence over an
-    /// error known here, because the server knows why data was lost, for example for lack of space.
-    /// A loss that the server has reported was recorded before.
+    /// Fails with the server's error of a write-back, if there is one. The server's error takes
+    /// precedence over an error known here, because the server knows why data was lost, for example
+    /// for lack of space. A loss that the server has reported was recorded before.
     fn prefer_server_error(&self, by_server: ErrnoResult<()>) -> ErrnoResult<()> {
         // Keep the file dirty, because the data may still be written back later.
         by_server.inspect_err(|_| self.is_dirty.set(true))

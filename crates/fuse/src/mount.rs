@@ -83,8 +83,8 @@ pub struct Unmounter {
 pub enum Unmounted {
     /// The file system is unmounted.
     Gone,
-    /// Programs still use the file system. It has no mount point any more, and is served until the
-    /// programs stop using it.
+    /// Programs still use the file system. The file system has no mount point any more, and is
+    /// served until the programs stop using it.
     Detached,
 }
 

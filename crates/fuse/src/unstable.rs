@@ -41,8 +41,8 @@ pub(crate) struct Unstable {
     /// True if the session ended before all data was written again. Then the next session writes
     /// the data again first.
     needs_rewrite: Cell<bool>,
-    /// The open that is used to write data again. It is kept open, because if the server reported a
-    /// loss in the reply to its close, no process would get that report.
+    /// The open that is used to write data again. The open is kept, because if the server reported
+    /// a loss in the reply to its close, no process would get that report.
     rewriter: RefCell<Option<(u32, Rewriter)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,

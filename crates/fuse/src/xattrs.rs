@@ -189,7 +189,7 @@ fn list_reply(names: Vec<u8>, size: u32) -> Reply {
 /// The index of the chain's request that looks up or creates the attribute.
 const MADE: usize = 1;
 const USER_PREFIX: &[u8] = b"user.";
-/// The longest value that Linux supports (`XATTR_SIZE_MAX`).
+/// The maximum length in bytes of a value in Linux (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 65_536;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;

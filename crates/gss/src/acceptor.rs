@@ -27,7 +27,8 @@ pub struct ServiceOptions {
     /// with several names. Use that only with a keytab that no other service shares.
     pub name: Option<ServiceName>,
     /// The path of the keytab; `None` means the system's (`/etc/krb5.keytab`, which only root can
-    /// read). It is read again for each token, so keys can be changed under a running server.
+    /// read). The keytab is read again for each token, so keys can be changed under a running
+    /// server.
     pub keytab: Option<PathBuf>,
     /// The path of the replay cache; `None` means the system's. Set it only for a server that
     /// shares neither keys nor clock with other servers. Needs MIT krb5 1.18.

@@ -44,7 +44,7 @@ impl Input {
         Self { bytes: bytes.to_vec(), raw: BufferDescriptor::EMPTY }
     }
 
-    /// Returns the descriptor for a call. It is valid until `self` is moved or dropped.
+    /// Returns the descriptor for a call. The descriptor is valid until `self` is moved or dropped.
     fn descriptor(&mut self) -> *mut BufferDescriptor {
         self.raw =
             BufferDescriptor { length: self.bytes.len(), value: self.bytes.as_mut_ptr().cast() };

@@ -171,7 +171,7 @@ impl GssError {
         self.minor
     }
 
-    /// Returns the token that reports the error to the peer, if any. It contains no secret.
+    /// Returns the token that reports the error to the peer, if any. The token contains no secret.
     #[must_use]
     pub fn reply(&self) -> Option<&[u8]> {
         self.reply.as_deref()

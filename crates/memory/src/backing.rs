@@ -142,7 +142,7 @@ impl Memory {
     /// Maps a memory file that another process has passed to this one. The caller keeps the
     /// descriptor, which the mapping does not need.
     ///
-    /// The first system call on the descriptor queries the seals. It never blocks. Only memory
+    /// The first system call on the descriptor queries the seals, which never blocks. Only memory
     /// files have seals; on any other file, no further system call is made.
     ///
     /// # Errors

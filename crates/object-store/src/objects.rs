@@ -181,9 +181,9 @@ pub(crate) fn regular(outcome: Option<Outcome>, shown: &str) -> Result<Metadata,
     }
 }
 
-/// Returns the e_tag of an object, which distinguishes its versions. It is made of the file's
-/// handle, which is unique, and the time of the file's last change. Each put makes a new file, so
-/// the handle changes; other programs that write to a file change its time.
+/// Returns the e_tag of an object, which distinguishes its versions. The e_tag is made of the
+/// file's handle, which is unique, and the time of the file's last change. Each put makes a new
+/// file, so the handle changes; other programs that write to a file change its time.
 ///
 /// The change attribute is not part of the e_tag, because for a moment after a change it differs
 /// each time it is read.

@@ -43,7 +43,8 @@ pub(crate) struct Source<'f> {
     pub handle: FileHandle,
     /// The file, if it is open.
     pub file: Option<&'f File>,
-    /// Its temporary name in the same directory, which is removed; `None` if it has no name.
+    /// The file's temporary name in the directory of the object, which is removed when the file
+    /// gets the object's name; `None` if the file has no name.
     pub temporary: Option<&'f str>,
 }
 

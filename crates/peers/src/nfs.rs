@@ -169,7 +169,7 @@ impl Nfs {
     /// Sends a request; [`Nfs::wait`] returns its completion.
     ///
     /// # Errors
-    /// If the request cannot be sent. It then has no completion.
+    /// If the request cannot be sent. The request then has no completion.
     pub fn submit(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
         self.mount.submit(request)
     }

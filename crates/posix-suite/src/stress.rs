@@ -471,7 +471,7 @@ const DIRECTORIES_MAX: usize = 60;
 const OPEN_MAX: usize = 6;
 /// The maximum number of calls in the log.
 const LOG_MAX: usize = 60;
-/// The maximum offset of a write and length of a truncation.
+/// The maximum offset in bytes of a write, and the maximum length of a truncated file.
 const FILE_BYTES_MAX: usize = 60_000;
 /// The maximum number of bytes per write.
 const WRITE_BYTES_MAX: usize = 20_000;

@@ -252,7 +252,7 @@ pub(crate) fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     }
 }
 
-/// An internal flag for opens, which programs cannot pass. It means that the file is opened to be
+/// An internal flag for opens, which programs cannot pass. With this flag a file is opened to be
 /// executed, which needs no read permission.
 pub(crate) const TO_RUN: i32 = i32::MIN;
 

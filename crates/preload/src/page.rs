@@ -312,7 +312,7 @@ const NAME: &str = "dafs";
 const LINK: &str = "/memfd:dafs ";
 const PRIVATE_NAME: &str = "dafs-private";
 const MAGIC: u64 = 0x6461_6673_7061_6765;
-/// The size of a page: a header and the longest path.
+/// The size of a page in bytes: room for a header and the longest path.
 const BYTES: usize = 8192;
 const HEAD: usize = 64;
 const HANDLE: usize = 128;

@@ -251,8 +251,8 @@ fn normal(path: &[u8]) -> OsString {
     OsString::from_vec([b"/", &*names.join(&b'/')].concat())
 }
 
-/// Resolves a path that the kernel did not find. It may lead through a symbolic link on a local
-/// file system to a place beneath a prefix.
+/// Resolves a path that the kernel did not find. The path may lead through a symbolic link on a
+/// local file system to a place beneath a prefix.
 ///
 /// # Safety
 /// The same as for [`route`].

@@ -27,7 +27,7 @@ pub(crate) struct Description {
     pub identity: Identity,
     /// The offset and flags.
     pub page: Page,
-    /// This process's open on the server, made when needed.
+    /// This process's open of the file on the server; `None` until the open is needed.
     pub file: RefCell<Option<Rc<File>>>,
     /// Times that the program set after its last write. When the file is closed, the server writes
     /// the data to its disk, which changes the times. So these times are set again after the close.
@@ -62,7 +62,8 @@ impl Description {
 pub(crate) struct State {
     /// The connection to the servers.
     pub connection: Connection,
-    /// The descriptor that new descriptors are duplicated from. It is made when first needed.
+    /// The descriptor that new descriptors are duplicated from; `None` until the first one is
+    /// needed.
     pub placeholder: Option<Placeholder>,
     /// The descriptions by descriptor number.
     table: Vec<Option<Rc<Description>>>,

@@ -353,5 +353,5 @@ const BATCHES_MAX: usize = 2;
 const BUFFERS_MAX: usize = 512;
 /// The error number for too many buffers.
 const ENOBUFS: i32 = 105;
-/// The length of the memory used to find out how servers access ordinary memory.
+/// The length in bytes of the memory used to find out how servers access ordinary memory.
 const PROBE_BYTES: usize = 4096;

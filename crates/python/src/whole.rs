@@ -158,7 +158,7 @@ pub(crate) async fn write_file(
 const FILES_MAX: usize = 64;
 /// The number of bytes to request before the size of a file is known.
 const FIRST_BYTES: usize = 64 << 10;
-/// The size of the buffer for long files.
+/// The size in bytes of the buffer for long files.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 /// The maximum number of bytes that are sent inline in a request.
 const INLINE_BYTES: usize = 2 << 10;

@@ -48,8 +48,8 @@ pub enum PageError {
 }
 
 impl Page {
-    /// Serves a running server's page at an address until the process ends. It replies to requests
-    /// for IP addresses, for `localhost` and for `names`, ignoring case.
+    /// Serves a running server's page at an address until the process ends. The page replies to
+    /// requests for IP addresses, for `localhost` and for `names`, ignoring case.
     ///
     /// # Errors
     /// [`PageError`]: the address is in use, or the thread cannot be started.

@@ -17,7 +17,8 @@ use crate::otlp::SpanNumbers;
 /// Returns the contents of `/metrics`. `spans` are the counters of exported spans, if any.
 ///
 /// # Errors
-/// An error of the encoder. It accepts all names and labels used here, so none is expected.
+/// An error of the encoder. The encoder accepts all names and labels used here, so none is
+/// expected.
 pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus::Result<String> {
     let mut families = Families::default();
     server(&mut families, found);

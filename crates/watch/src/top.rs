@@ -18,14 +18,14 @@ pub use screen::draw;
 /// The order of the rows on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By requests per second.
+    /// Rows are ordered by requests per second.
     #[default]
     Requests,
-    /// By bytes per second.
+    /// Rows are ordered by bytes per second.
     Bytes,
-    /// By latency. Sessions are ordered by the time since their last request.
+    /// Rows are ordered by latency, and sessions by the time since their last request.
     Time,
-    /// By the name of the row.
+    /// Rows are ordered by their names.
     Name,
 }
 

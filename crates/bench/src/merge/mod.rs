@@ -38,7 +38,7 @@ pub struct MergeSettings {
     pub servers: Vec<Address>,
     /// The options of sessions with the DAFS servers.
     pub session: SessionOptions,
-    /// True to compare with nfs-ganesha. It is left out if the machine does not have it.
+    /// True to compare with nfs-ganesha, if the machine has it.
     pub with_nfs: bool,
     /// The total size in bytes of the input files of a merge.
     pub input_bytes: u64,

@@ -121,7 +121,8 @@ impl Peer for Bare {
     }
 }
 
-/// The size of the memory that blocks are read from: that of the file in the other measurements.
+/// The size in bytes of the memory that blocks are read from: that of the file in the other
+/// measurements.
 const ARENA_BYTES: usize = 256 << 20;
 /// The number of bytes that precede the payload in an RDMA write of one segment.
 const HEADER_BYTES: usize = 16;

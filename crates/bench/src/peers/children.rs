@@ -205,5 +205,5 @@ impl Peer for Stream {
     }
 }
 
-/// The length of a DAFS read request with its header.
+/// The length in bytes of a DAFS read request with its header.
 pub(super) const REQUEST_BYTES: usize = 192;

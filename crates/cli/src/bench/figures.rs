@@ -144,8 +144,8 @@ fn plot_gzip(report: &gzip::Report, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds, lower is better", outside)
 }
 
-/// Returns the directory for the applications' files. It is in memory if possible, as in the
-/// measurements at Duke, because a disk would hide the differences that the figures compare.
+/// Returns the directory for the applications' files. The directory is in memory if possible, as in
+/// the measurements at Duke, because a disk would hide the differences that the figures compare.
 fn place(arguments: &Arguments) -> Option<PathBuf> {
     arguments.place.clone().or_else(memory)
 }

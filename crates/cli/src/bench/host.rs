@@ -139,7 +139,7 @@ impl Host {
     }
 }
 
-/// The name of the password file. It is in a directory that no other user can enter.
+/// The name of the password file. The file is in a directory that no other user can enter.
 const PASSWORD: &str = "password";
 
 /// A mount of the exported directory. Dropping the value unmounts it.

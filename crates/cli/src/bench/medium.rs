@@ -97,8 +97,8 @@ fn quietly(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The size of the file system, larger than any benchmark needs. Its image is a sparse file, which
-/// only takes the memory that is written.
+/// The size of the file system in bytes, larger than any benchmark needs. The image of the file
+/// system is a sparse file, which only takes the memory that is written.
 const IMAGE_BYTES: u64 = 2 << 30;
 /// Options of mkfs that initialize everything immediately, so that the kernel does no background
 /// work during a measurement.

@@ -68,7 +68,7 @@ pub(super) struct Report {
     pub bytes: u64,
     /// A description of the file system that the files are on.
     pub medium: String,
-    /// The time of `cp -r`, the median of the rounds.
+    /// The time of `cp -r` in seconds, the median of the rounds.
     pub local_seconds: f64,
     pub rows: Vec<Row>,
 }

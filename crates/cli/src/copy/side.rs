@@ -570,7 +570,7 @@ fn writing() -> OpenOptions {
 }
 
 /// Opens a local source. A file below the top must still be a regular file, as it was when it was
-/// listed. It must not be a symbolic link, and not a pipe, on which the open would block.
+/// listed, and neither a symbolic link nor a pipe, on which the open would block.
 fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     if is_top {
         return Ok(Open::of_local(LocalFile::open(path)?)?);

@@ -74,5 +74,5 @@ fn join(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// The lowest limit on locked memory that suffices. Below it, only a few buffers can be registered.
+/// The number of bytes of locked memory below which only a few buffers can be registered.
 const LOCK_BYTES_MIN: u64 = 64 << 20;

@@ -77,5 +77,5 @@ pub(super) fn spool(
 }
 
 const BLOCK_BYTES: usize = 256 << 10;
-/// The largest page size of any processor that Linux runs on.
+/// The largest page size in bytes of any processor that Linux runs on.
 const PAGE_BYTES_MAX: u64 = 64 << 10;

@@ -144,7 +144,7 @@ fn read_block(reader: &mut dyn Read) -> Result<Vec<u8>> {
     Ok(block)
 }
 
-/// The size of a block, large enough that the cuts between blocks cost little.
+/// The size of a block in bytes, large enough that the cuts between blocks cost little.
 const BLOCK_BYTES: usize = 128 << 10;
 /// The greatest distance in bytes of a deflate back-reference.
 const DICTIONARY_BYTES: usize = 32 << 10;

@@ -148,7 +148,7 @@ impl RecoveryProgress {
         )
     }
 
-    /// If the server delays all remaining reclaims, sets the timer and returns true.
+    /// Sets the timer and returns true if the server delays all remaining reclaims.
     pub(super) fn must_wait(&mut self) -> bool {
         if self.step != Step::Reclaiming {
             return false;

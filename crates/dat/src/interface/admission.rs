@@ -116,7 +116,7 @@ impl<E> Interface<E> {
         self.waker.call();
     }
 
-    /// Takes back connections that other members have not taken in time.
+    /// Takes back connections that other members have not taken within the time limit.
     pub(super) fn take_back_given(&mut self, now: Instant) {
         let (Some(member), Some(until)) = (&self.member, self.given_until) else { return };
         if now < until {

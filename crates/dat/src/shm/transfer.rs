@@ -38,9 +38,9 @@ impl Receive {
     }
 }
 
-/// Posted work that waits for `flush` or for space in the ring. It has plain fields and no enums
-/// with contents, because it is copied field by field, and the processor stalls on a load that
-/// spans several recent stores.
+/// Posted work that waits for `flush` or for space in the ring. The type has plain fields and no
+/// enums with contents, because it is copied field by field, and the processor stalls on a load
+/// that spans several recent stores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     cookie: u64,

@@ -8,9 +8,10 @@
 pub struct NetworkConfig {
     /// The seed that decides every random choice of the network.
     pub seed: u64,
-    /// The minimum latency from one node to another.
+    /// The minimum latency from one node to another, in virtual nanoseconds.
     pub latency_ns_min: u64,
-    /// The maximum latency from one node to another, without delays by faults.
+    /// The maximum latency from one node to another, without delays by faults, in virtual
+    /// nanoseconds.
     pub latency_ns_max: u64,
     /// The maximum number of work requests of one side in flight on a connection.
     pub in_flight_max: usize,
@@ -19,9 +20,10 @@ pub struct NetworkConfig {
     /// The probability that an RDMA write or read is executed immediately if the caller requests
     /// that and no earlier work is waiting.
     pub at_once_ppm: u32,
-    /// The time for which a connection survives a partition; `u64::MAX` means for ever.
+    /// The time in virtual nanoseconds for which a connection survives a partition; `u64::MAX`
+    /// means for ever.
     pub hold_ns_max: u64,
-    /// The maximum time that a connect may take; `u64::MAX` means no limit.
+    /// The maximum time in virtual nanoseconds that a connect may take; `u64::MAX` means no limit.
     pub connect_ns_max: u64,
     /// The faults that occur at random.
     pub faults: FaultPlan,

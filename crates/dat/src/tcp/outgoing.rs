@@ -235,7 +235,7 @@ impl Outgoing {
         Ok(false)
     }
 
-    /// Copies the next bytes of the stream into `room` and returns their number. They count as
+    /// Copies the next bytes of the stream into `room` and returns their number. The bytes count as
     /// accepted by the socket, so the caller must send them before anything else.
     pub(super) fn take(&mut self, room: &mut [u8]) -> usize {
         self.name_scratch();

@@ -209,10 +209,10 @@ impl Queues {
         checked(unsafe { modify(self.qp.as_ptr(), &raw const attributes, raw::QP_STATE) })
     }
 
-    /// Clears the wakeup that has arrived. It must be cleared before the next one is requested,
-    /// because some providers distinguish wakeups by the number taken. There is no check for a
-    /// second wakeup, which would cost another system call: the descriptor stays readable if there
-    /// is one.
+    /// Clears the wakeup that has arrived. A wakeup must be cleared before the next one is
+    /// requested, because some providers distinguish wakeups by the number taken. There is no check
+    /// for a second wakeup, which would cost another system call: the descriptor stays readable if
+    /// there is one.
     pub(super) fn take_wake(&mut self) {
         let completions = &mut self.completions;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());

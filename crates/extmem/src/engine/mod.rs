@@ -26,8 +26,8 @@ pub trait Engine {
     /// [`Error::Engine`](crate::Error::Engine) if the file does not exist or cannot be read.
     fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
-    /// Creates an unnamed file in a directory. It is removed when its last user has dropped it or
-    /// the process has crashed.
+    /// Creates an unnamed file in a directory. The file is removed when its last user has dropped
+    /// it or the process has crashed.
     ///
     /// # Errors
     /// [`Error::Engine`](crate::Error::Engine) if the file cannot be created.

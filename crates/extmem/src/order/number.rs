@@ -55,8 +55,8 @@ pub(super) fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// Returns an integer that does not contradict [`compare`]. It contains the number of digits before
-/// the decimal point and the first twelve digits.
+/// Returns an integer that does not contradict [`compare`]. The integer contains the number of
+/// digits before the decimal point and the first twelve digits.
 pub(super) fn prefix(text: &[u8]) -> u64 {
     let number = Number::read(text);
     let mut size = (number.whole.len() as u64).min(WHOLE_DIGITS_MAX);

@@ -213,5 +213,5 @@ fn write_all(
     Ok(count)
 }
 
-/// The smallest block size to which blocks shrink to leave more memory for records.
+/// The smallest block size in bytes to which blocks shrink to leave more memory for records.
 const BLOCK_BYTES_MIN: usize = 64 << 10;

@@ -308,7 +308,7 @@ impl Receiver {
         self.reads.count()
     }
 
-    /// Returns the maximum number of reads that may be open at once (ORD).
+    /// Returns the maximum number of reads that may be open at the same time (ORD).
     #[inline]
     #[must_use]
     pub fn open_read_count_max(&self) -> usize {
