@@ -44,6 +44,7 @@ mod wait;
 mod waker;
 mod work;
 
+pub mod records;
 pub mod shm;
 pub mod sim;
 pub mod tcp;

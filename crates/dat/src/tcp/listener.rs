@@ -25,10 +25,7 @@ impl Listener {
             address: Address::Tcp(address),
             source: error.into(),
         };
-        let socket = socket(&address).map_err(failed)?;
-        sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
-        rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        let socket = listening_socket(address).map_err(failed)?;
         let bound = rustix::net::getsockname(&socket).map_err(failed)?;
         let address = SocketAddr::try_from(bound).unwrap_or(address);
         Ok(Self { socket, address, tls, spare: Spare::new() })
@@ -56,6 +53,15 @@ impl Listener {
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(self.address);
         Some(Connection::inbound(socket, id, peer, self.tls.as_ref(), deadline))
     }
+}
+
+/// Returns a socket that listens on an address.
+pub(crate) fn listening_socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = socket(&address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }
 
 /// Returns a socket whose connect is in progress.

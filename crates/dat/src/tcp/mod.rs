@@ -42,7 +42,7 @@ use dafs_iwarp::{Receiver, Transmitter};
 
 use self::establish::Phase;
 use self::layer::Layer;
-pub(crate) use self::listener::Listener;
+pub(crate) use self::listener::{Listener, listening_socket};
 pub use self::options::MpaOptions;
 use self::outgoing::Outgoing;
 use self::place::Receive;

@@ -1,0 +1,189 @@
+//! Cuts a stream of bytes into records.
+//!
+//! A record is a sequence of fragments. Each fragment begins with a mark of four bytes: the highest
+//! bit says that the fragment is the record's last, the other bits are its length.
+//!
+//! Invariant: the number of fragments of a record is limited, so that a peer cannot keep the parser
+//! busy with empty fragments.
+
+use std::collections::VecDeque;
+
+use super::{LinkId, RecordEvent};
+
+/// The state of a record that is arriving.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// The bytes of the mark that have arrived.
+    mark: [u8; 4],
+    mark_length: usize,
+    /// The number of bytes of the current fragment that have not arrived yet.
+    left: usize,
+    is_last: bool,
+    fragments: u32,
+    record: Vec<u8>,
+}
+
+/// The destination of complete records.
+pub(super) struct Sink<'a> {
+    pub events: &'a mut VecDeque<RecordEvent>,
+    pub buffers: &'a mut Vec<Vec<u8>>,
+    pub link: LinkId,
+    pub bytes_max: usize,
+}
+
+impl Input {
+    /// Returns the buffer into which the next bytes of a long fragment can be read, with space for
+    /// at least `least` bytes of it. `None` if fewer bytes of the fragment are missing.
+    pub(super) fn direct(&mut self, least: usize) -> Option<(&mut Vec<u8>, usize)> {
+        if self.left < least {
+            return None;
+        }
+        let room = self.left.min(DIRECT_BYTES_MAX);
+        self.record.reserve(room);
+        Some((&mut self.record, room))
+    }
+
+    /// Counts bytes that were appended to the buffer of [`Input::direct`].
+    pub(super) fn took(&mut self, count: usize, sink: &mut Sink<'_>) {
+        self.left -= count;
+        self.end_fragment(sink);
+    }
+
+    /// Handles bytes of the stream.
+    ///
+    /// # Errors
+    /// The reason why the connection must be closed.
+    pub(super) fn take(&mut self, mut bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                let count = bytes.len().min(4 - self.mark_length);
+                self.mark[self.mark_length..][..count].copy_from_slice(&bytes[..count]);
+                self.mark_length += count;
+                bytes = &bytes[count..];
+                if self.mark_length == 4 {
+                    self.begin_fragment(sink)?;
+                }
+                continue;
+            }
+            let count = bytes.len().min(self.left);
+            self.record.extend_from_slice(&bytes[..count]);
+            self.left -= count;
+            bytes = &bytes[count..];
+            self.end_fragment(sink);
+        }
+        Ok(())
+    }
+
+    fn begin_fragment(&mut self, sink: &mut Sink<'_>) -> Result<(), &'static str> {
+        let mark = u32::from_be_bytes(self.mark);
+        self.mark_length = 0;
+        self.is_last = mark & LAST != 0;
+        self.left = (mark & !LAST) as usize;
+        self.fragments += 1;
+        if self.record.len() + self.left > sink.bytes_max {
+            return Err("the peer sent a record that is too long");
+        }
+        if self.fragments > FRAGMENTS_MAX {
+            return Err("the peer sent a record in too many fragments");
+        }
+        if self.record.capacity() == 0
+            && let Some(buffer) = sink.buffers.pop()
+        {
+            self.record = buffer;
+        }
+        if self.left == 0 {
+            self.end_fragment(sink);
+        }
+        Ok(())
+    }
+
+    fn end_fragment(&mut self, sink: &mut Sink<'_>) {
+        if self.left > 0 || !self.is_last {
+            return;
+        }
+        self.is_last = false;
+        self.fragments = 0;
+        let bytes = std::mem::take(&mut self.record);
+        sink.events.push_back(RecordEvent::Record { link: sink.link, bytes });
+    }
+}
+
+/// The bit of a mark that says that the fragment is the last of its record.
+const LAST: u32 = 1 << 31;
+/// The maximum number of fragments of a record. Common clients send one.
+const FRAGMENTS_MAX: u32 = 64;
+/// The maximum number of bytes that a buffer grows before they arrive.
+const DIRECT_BYTES_MAX: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(stream: &[u8], cut: usize) -> Result<Vec<Vec<u8>>, &'static str> {
+        let (mut events, mut buffers) = (VecDeque::new(), Vec::new());
+        let mut input = Input::default();
+        for part in stream.chunks(cut) {
+            let link = LinkId::new(0, 1);
+            let mut sink =
+                Sink { events: &mut events, buffers: &mut buffers, link, bytes_max: 1000 };
+            input.take(part, &mut sink)?;
+        }
+        let bytes = |event| match event {
+            RecordEvent::Record { bytes, .. } => bytes,
+            other => panic!("{other:?}"),
+        };
+        Ok(events.into_iter().map(bytes).collect())
+    }
+
+    fn fragment(is_last: bool, bytes: &[u8]) -> Vec<u8> {
+        let mark = bytes.len() as u32 | if is_last { LAST } else { 0 };
+        [&mark.to_be_bytes(), bytes].concat()
+    }
+
+    #[test]
+    fn records_are_the_same_however_the_stream_is_cut() {
+        let stream = [
+            fragment(true, b"one"),
+            fragment(false, b"two "),
+            fragment(false, b""),
+            fragment(true, b"halves"),
+            fragment(true, b""),
+            fragment(true, &[7; 900]),
+        ]
+        .concat();
+        for cut in 1..stream.len() {
+            let found = records(&stream, cut).unwrap();
+            assert_eq!(found[..3], [b"one".to_vec(), b"two halves".to_vec(), Vec::new()]);
+            assert_eq!(found[3..], [vec![7; 900]]);
+        }
+    }
+
+    #[test]
+    fn long_records_and_endless_fragments_are_refused() {
+        assert!(records(&fragment(true, &[0; 1001]), 4096).is_err());
+        let halves = [fragment(false, &[0; 600]), fragment(true, &[0; 600])].concat();
+        assert!(records(&halves, 7).is_err());
+        assert!(records(&fragment(false, b"").repeat(65), 4096).is_err());
+        assert!(records(&(u32::MAX.to_be_bytes()), 4).is_err());
+    }
+
+    #[test]
+    fn a_long_fragment_can_be_read_into_its_record() {
+        let (mut events, mut buffers) = (VecDeque::new(), Vec::new());
+        let mut sink = Sink {
+            events: &mut events,
+            buffers: &mut buffers,
+            link: LinkId::new(0, 1),
+            bytes_max: 1000,
+        };
+        let mut input = Input::default();
+        input.take(&fragment(true, &[5; 800])[..14], &mut sink).unwrap();
+        assert!(input.direct(791).is_none());
+        let (buffer, room) = input.direct(790).unwrap();
+        assert_eq!(room, 790);
+        buffer.extend_from_slice(&[5; 790]);
+        input.took(790, &mut sink);
+        let Some(RecordEvent::Record { bytes, .. }) = events.pop_front() else { panic!() };
+        assert_eq!(bytes, [5; 800]);
+    }
+}

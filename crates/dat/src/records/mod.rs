@@ -1,0 +1,396 @@
+//! TCP connections that carry records: messages of any length behind a length mark, as ONC RPC has
+//! them over TCP (RFC 5531, section 11).
+//!
+//! Unlike an [`Interface`](crate::Interface), a peer here has no registered memory and posts no
+//! receives: it sends requests as a stream of bytes and reads replies. [`Records`] cuts the stream
+//! into records. It sends replies whose payload stays in the caller's memory, so that cached bytes
+//! reach the socket without a copy, and gives as many replies as possible to one system call.
+//!
+//! Invariants:
+//!
+//! - A record is delivered complete or not at all, and never exceeds the configured length.
+//! - Memory for a record is allocated as its bytes arrive, not when its mark announces them.
+//! - Each reply with a cookie ends with one [`RecordEvent::Sent`], also if the connection breaks.
+//! - Nothing blocks except [`Records::wait`].
+
+mod input;
+mod link;
+mod outgoing;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use dafs_memory::Memory;
+use rustix::event::epoll;
+
+use self::link::Link;
+use crate::spare::Spare;
+
+/// Limits of a [`Records`].
+#[derive(Clone, Copy, Debug)]
+pub struct RecordsConfig {
+    /// The length of the longest record that a peer may send, in bytes.
+    pub record_bytes_max: usize,
+    /// The maximum number of connections. A further peer is disconnected at once.
+    pub connections_max: usize,
+    /// The time after which a connection is closed if its peer reads nothing of a pending reply.
+    pub patience: Duration,
+}
+
+/// The identifier of a connection. It is never used for another connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(u64);
+
+/// An event of a connection that carries records.
+#[derive(Debug)]
+pub enum RecordEvent {
+    /// A peer has connected.
+    Opened {
+        /// The new connection.
+        link: LinkId,
+        /// The peer's address.
+        peer: SocketAddr,
+    },
+    /// A record has arrived.
+    Record {
+        /// The connection on which the record has arrived.
+        link: LinkId,
+        /// The bytes of the record, without its marks.
+        bytes: Vec<u8>,
+    },
+    /// The memory of a reply is no longer in use: its bytes were given to the kernel, or the
+    /// connection has ended.
+    Sent {
+        /// The cookie of the reply.
+        cookie: u64,
+    },
+    /// The connection has ended, and its id is invalid.
+    Closed {
+        /// The connection that has ended.
+        link: LinkId,
+        /// The reason, in words.
+        reason: &'static str,
+    },
+}
+
+/// The bytes of one reply, in the order in which they are sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// The bytes before the payload, which are copied.
+    pub head: &'a [u8],
+    /// The memory that holds the payload.
+    pub memory: Option<&'a Memory>,
+    /// The payload: ranges of the memory, each an offset and a length in bytes.
+    pub payload: &'a [(u64, u32)],
+    /// The bytes after the payload, which are copied.
+    pub tail: &'a [u8],
+    /// A number that [`RecordEvent::Sent`] reports when the memory is no longer in use.
+    pub cookie: Option<u64>,
+}
+
+/// A socket that accepts connections.
+struct Listener {
+    socket: OwnedFd,
+    address: SocketAddr,
+    spare: Spare,
+}
+
+/// Listeners and connections that carry records, which belong to one thread.
+pub struct Records {
+    epoll: OwnedFd,
+    config: RecordsConfig,
+    listeners: Vec<Listener>,
+    links: Vec<Option<Link>>,
+    /// Indexes of `links` that are free.
+    free: Vec<u32>,
+    /// The generation of the next connection.
+    next: u32,
+    count: usize,
+    /// The connections with replies that were not given to the kernel yet.
+    unflushed: Vec<LinkId>,
+    events: VecDeque<RecordEvent>,
+    /// Buffers of records that were handled, to be used again.
+    buffers: Vec<Vec<u8>>,
+    /// The bytes of one read, shared by all connections.
+    scratch: Box<[u8]>,
+    ready: Vec<epoll::Event>,
+}
+
+impl LinkId {
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    /// Returns the position of the connection in tables of connections. Positions are reused.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// Returns the identifier as an integer.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for LinkId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "LinkId({}, {})", self.0 as u32, self.0 >> 32)
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Records").field("connections", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Records {
+    /// Creates a `Records` without listeners.
+    ///
+    /// # Errors
+    /// The error of `epoll_create1`.
+    pub fn new(config: RecordsConfig) -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            config,
+            listeners: Vec::new(),
+            links: Vec::new(),
+            free: Vec::new(),
+            next: 1,
+            count: 0,
+            unflushed: Vec::new(),
+            events: VecDeque::new(),
+            buffers: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            ready: Vec::with_capacity(READY_MAX),
+        })
+    }
+
+    /// Listens on an address. Returns the address with the port that the system chose.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
+    pub fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let socket = crate::tcp::listening_socket(address)?;
+        let bound = rustix::net::getsockname(&socket)?;
+        let address = SocketAddr::try_from(bound).unwrap_or(address);
+        let token = LISTENERS | self.listeners.len() as u64;
+        self.watch_as(socket.as_fd(), token)?;
+        self.listeners.push(Listener { socket, address, spare: Spare::new() });
+        Ok(address)
+    }
+
+    /// Returns the addresses of the listeners.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listeners.iter().map(|listener| listener.address)
+    }
+
+    /// Makes [`Records::wait`] return when this descriptor is readable.
+    ///
+    /// # Errors
+    /// The error of `epoll_ctl`.
+    pub fn watch(&mut self, other: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch_as(other, OTHER)
+    }
+
+    fn watch_as(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Returns the number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.count
+    }
+
+    /// Gives pending replies to the kernel, then waits until a descriptor is ready or `timeout` has
+    /// passed, and receives what has arrived. [`Records::next_event`] returns the events.
+    pub fn wait(&mut self, timeout: Duration) {
+        self.flush();
+        let timeout = if self.events.is_empty() { timeout } else { Duration::ZERO };
+        let timeout = rustix::time::Timespec::try_from(timeout).ok();
+        self.ready.clear();
+        let buffer = rustix::buffer::spare_capacity(&mut self.ready);
+        // A failure leaves no event; the next wait repeats the call.
+        if epoll::wait(&self.epoll, buffer, timeout.as_ref()).is_err() {
+            return;
+        }
+        for at in 0..self.ready.len() {
+            let event = self.ready[at];
+            let token = event.data.u64();
+            if token == OTHER {
+                continue;
+            }
+            if token & LISTENERS != 0 {
+                self.accept((token & !LISTENERS) as usize);
+                continue;
+            }
+            let link = LinkId(token);
+            let flags = event.flags;
+            if flags.contains(epoll::EventFlags::OUT) {
+                self.transmit(link);
+            }
+            if flags.intersects(
+                epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
+            ) {
+                self.receive(link);
+            }
+        }
+    }
+
+    /// Removes and returns the oldest event.
+    pub fn next_event(&mut self) -> Option<RecordEvent> {
+        self.events.pop_front()
+    }
+
+    /// Takes back the buffer of a record, to be used for another record.
+    pub fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT_BUFFER_BYTES && self.buffers.len() < KEPT_BUFFERS {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Queues a reply. It is given to the kernel by the next [`Records::flush`] or
+    /// [`Records::wait`]. If the connection has ended, only reports the cookie.
+    pub fn send(&mut self, link: LinkId, reply: &Reply<'_>) {
+        let Some(open) = get(&mut self.links, link) else {
+            return self.events.extend(reply.cookie.map(|cookie| RecordEvent::Sent { cookie }));
+        };
+        open.outgoing.put(reply);
+        if !open.is_unflushed {
+            open.is_unflushed = true;
+            self.unflushed.push(link);
+        }
+    }
+
+    /// Returns the number of bytes of replies that the kernel has not accepted yet.
+    #[must_use]
+    pub fn unsent(&self, link: LinkId) -> u64 {
+        let open = self.links.get(link.index()).and_then(Option::as_ref);
+        open.filter(|open| open.id == link).map_or(0, |open| open.outgoing.unsent())
+    }
+
+    /// Gives pending replies to the kernel.
+    pub fn flush(&mut self) {
+        while let Some(link) = self.unflushed.pop() {
+            if let Some(open) = get(&mut self.links, link) {
+                open.is_unflushed = false;
+                self.transmit(link);
+            }
+        }
+    }
+
+    /// Stops reading from a connection, or reads again. A peer whose connection is not read waits
+    /// until its socket has space.
+    pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
+        let Self { epoll, links, .. } = self;
+        if let Some(open) = get(links, link) {
+            open.is_paused = is_paused;
+            open.update_interest(epoll);
+        }
+    }
+
+    /// Closes a connection. Replies that the kernel has not accepted are dropped.
+    pub fn close(&mut self, link: LinkId, reason: &'static str) {
+        if get(&mut self.links, link).is_none() {
+            return;
+        }
+        if let Some(mut open) = self.links[link.index()].take() {
+            open.outgoing.abandon(&mut self.events);
+            self.free.push(link.index() as u32);
+            self.count -= 1;
+            self.events.push_back(RecordEvent::Closed { link, reason });
+        }
+    }
+
+    /// Closes the connections whose peers have read nothing of a pending reply for too long. Call
+    /// it now and then.
+    pub fn tick(&mut self, now: Instant) {
+        let patience = self.config.patience;
+        let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
+        let late: Vec<_> = self.links.iter().flatten().filter(is_late).map(|open| open.id).collect();
+        for link in late {
+            self.close(link, "the peer does not read its replies");
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..ACCEPTS_IN_TURN {
+            let Some(Listener { socket, spare, address }) = self.listeners.get_mut(listener) else {
+                return;
+            };
+            let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+            let Some((socket, peer)) =
+                spare.accept(|| rustix::net::acceptfrom_with(&*socket, flags), drop)
+            else {
+                return;
+            };
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(*address);
+            if self.count >= self.config.connections_max {
+                continue;
+            }
+            // Without this option small replies are delayed. The failure is harmless.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+            let index = self.free.pop().unwrap_or(self.links.len() as u32);
+            let link = LinkId::new(index, self.next);
+            // Tokens with the highest bits set name listeners and other descriptors.
+            self.next = self.next.wrapping_add(1) & GENERATIONS;
+            if self.watch_as(socket.as_fd(), link.0).is_err() {
+                self.free.push(index);
+                continue;
+            }
+            if self.links.len() <= link.index() {
+                self.links.resize_with(link.index() + 1, || None);
+            }
+            self.links[link.index()] = Some(Link::new(link, socket));
+            self.count += 1;
+            self.events.push_back(RecordEvent::Opened { link, peer });
+        }
+    }
+
+    fn receive(&mut self, link: LinkId) {
+        let Self { links, events, buffers, scratch, config, .. } = self;
+        let Some(open) = get(links, link) else { return };
+        let mut sink = input::Sink { events, buffers, link, bytes_max: config.record_bytes_max };
+        if let Err(reason) = open.receive(scratch, &mut sink) {
+            self.close(link, reason);
+        }
+    }
+
+    fn transmit(&mut self, link: LinkId) {
+        let Self { epoll, links, events, .. } = self;
+        let Some(open) = get(links, link) else { return };
+        match open.transmit(events) {
+            Ok(()) => open.update_interest(epoll),
+            Err(reason) => self.close(link, reason),
+        }
+    }
+}
+
+fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
+    links.get_mut(link.index())?.as_mut().filter(|open| open.id == link)
+}
+
+/// The bit of tokens that name listeners; the other bits are the listener's index.
+const LISTENERS: u64 = 1 << 63;
+/// The token of descriptors that only end a wait.
+const OTHER: u64 = u64::MAX;
+/// The mask of generations, which keeps them out of the bits of [`LISTENERS`].
+const GENERATIONS: u32 = u32::MAX >> 1;
+/// The number of descriptors that one system call reports.
+const READY_MAX: usize = 256;
+/// The maximum number of connections accepted before other connections are served again.
+const ACCEPTS_IN_TURN: usize = 64;
+/// The size of the buffer for one read. Longer records are read into their own buffer.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// The number of buffers kept for later records, and the size of the largest of them in bytes.
+const KEPT_BUFFERS: usize = 256;
+const KEPT_BUFFER_BYTES: usize = 64 << 10;
