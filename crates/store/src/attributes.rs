@@ -22,27 +22,28 @@ pub struct Attributes {
     pub gid: u32,
     /// The number of hard links.
     pub link_count: u32,
-    /// The change attribute, a number that differs after every change of the object.
+    /// The change attribute. Its value differs after every change of the object's data or
+    /// attributes.
     pub change: u64,
     /// The size in bytes.
     pub size: u64,
     /// The inode number, which is unique in its file system.
     pub file_id: u64,
-    /// The storage used, in bytes.
+    /// The storage that the object uses, in bytes.
     pub space_used: u64,
-    /// The time of the last read, which file systems seldom keep exactly.
+    /// The time of the last read. File systems seldom update it at every read.
     pub time_access: Timestamp,
-    /// The time of creation, if the file system keeps it.
+    /// The time of creation. `None` if the file system does not keep it.
     pub time_create: Option<Timestamp>,
     /// The time of the last change of attributes or data.
     pub time_metadata: Timestamp,
     /// The time of the last change of data.
     pub time_modify: Timestamp,
-    /// The device numbers of block and character devices, otherwise zeros.
+    /// The device number of a block or character device; zeros for other objects.
     pub device: DeviceNumber,
 }
 
-/// The attributes that, together with an access control list, decide about access.
+/// The attributes that decide, together with an access control list, who may access an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
     /// The type of the object.
@@ -88,8 +89,8 @@ impl Attributes {
     }
 }
 
-/// The attributes before and after a change. If another process changes the object in between, its
-/// change cannot be told apart from this one.
+/// The attributes before and after a change. They may include a change that another process makes
+/// at the same time, because it cannot be told apart from this change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Altered {
     /// The attributes just before the change.
@@ -107,7 +108,7 @@ pub struct AttributeChanges {
     pub uid: Option<u32>,
     /// The id of the object's group.
     pub gid: Option<u32>,
-    /// The size in bytes; truncates, or extends with zeros.
+    /// The size in bytes. A smaller size truncates the file; a larger size extends it with zeros.
     pub size: Option<u64>,
     /// The access time to set.
     pub time_access: Option<SetTime>,
@@ -125,8 +126,8 @@ impl AttributeChanges {
     /// Converts attributes from the protocol's form. `resolve_user` and `resolve_group` look up
     /// names that are not decimal numbers.
     ///
-    /// # Errors
-    /// `Invalid` for an unknown name, and for the id -1, which is no valid user or group.
+    /// # Errors `Invalid` for an unknown name, and for the id -1, which is not a valid user or
+    /// group id.
     pub fn from_protocol(
         wanted: &dafs_types::SetAttributes,
         resolve_user: impl Fn(&str) -> Option<u32>,

@@ -4,11 +4,11 @@
 //! evictions, restarts and crashes do not affect it.
 //!
 //! File systems stamp changes with a coarse clock, so two changes within one tick have the same
-//! time. A time stands for one content only after its tick has ended. Until then the current time
-//! is reported, which differs on each query. After that the time of the change plus one tick (the
-//! settled number) is reported, which is greater than every number reported before. A reader that
-//! caches data within a few milliseconds of a change therefore reads the data once more, but never
-//! keeps stale data.
+//! time. A time stamp identifies one content only after its tick has ended. Until then the current
+//! time is reported, which differs on each query. After that the time of the change plus one tick
+//! (the settled number) is reported, which is greater than every number reported before. A reader
+//! that caches data within a few milliseconds of a change therefore reads the data once more, but
+//! never keeps stale data.
 //!
 //! - A number reported before a change is less than the time of that change. It is either the time
 //!   of the query, or a settled number, which is reported only after the clock has passed it.
@@ -30,11 +30,12 @@ use rustix::time::ClockId;
 /// state is at least as new as these readings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The time in nanoseconds by the exact clock. This is the change attribute of an object that
-    /// was changed within the current tick.
+    /// The reading of the exact clock, in nanoseconds. This is the change attribute of an object
+    /// that was changed within the current tick.
     pub exact: u64,
-    /// The time in nanoseconds by the clock that file systems stamp changes with. Usually this
-    /// clock is less than a tick late; it is later if the processor that advances it could not run.
+    /// The reading, in nanoseconds, of the clock from which file systems take time stamps. Usually
+    /// this clock is less than a tick late; it is later if the processor that advances it could not
+    /// run.
     coarse: u64,
 }
 
@@ -61,7 +62,7 @@ fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
 
 /// Returns the change attribute of an object that was changed between `begun` and `now`, as a query
 /// at `now` would report it. As long as no tick can have ended since the change, this is the
-/// current time, whatever the object's stamp is. Returns `None` if the object must be queried.
+/// current time, whatever time stamp the object has. Returns `None` if the object must be queried.
 pub(crate) fn shown_just_after(begun: Clocks, now: Clocks) -> Option<u64> {
     just_after_tick(begun, now, *TICK_NS)
 }
@@ -73,7 +74,8 @@ fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
 }
 
 /// Returns the change attribute of an object whose last change may not be in the file yet.
-/// `changed` is the time of the change by the coarse clock, and `on_disk` the file's last stamp.
+/// `changed` is the time of the change by the coarse clock, and `on_disk` is the time stamp of the
+/// file's last change on disk.
 pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
     unwritten_after_tick(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *TICK_NS)
 }
@@ -96,19 +98,21 @@ pub(crate) fn time_of(clock: ClockId) -> Timestamp {
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
 }
 
-/// Converts a time to nanoseconds since 1970. Times before 1970 become very large, but stay
-/// distinct.
+/// Converts a time to nanoseconds since 1970. A time before 1970 becomes a very large number, which
+/// still differs from the numbers of all other times.
 fn nanoseconds_of(time: Timestamp) -> u64 {
     (time.seconds as u64).wrapping_mul(SECOND_NS).wrapping_add(time.nanoseconds.into())
 }
 
-/// The length of a tick of the coarse clock, with which file systems stamp changes.
+/// The length in nanoseconds of a tick of the coarse clock, from which file systems take time
+/// stamps.
 static TICK_NS: LazyLock<u64> = LazyLock::new(|| {
     let tick = rustix::time::clock_getres(ClockId::RealtimeCoarse);
     (tick.tv_sec as u64).wrapping_mul(SECOND_NS).saturating_add(tick.tv_nsec as u64)
 });
 const SECOND_NS: u64 = 1_000_000_000;
-/// A stamp that is this much later than this machine's clock was set by another machine's clock.
+/// The difference in nanoseconds between a time stamp and this machine's clock from which the stamp
+/// is taken to come from another machine's clock.
 const FOREIGN_NS: u64 = SECOND_NS;
 
 #[cfg(test)]
@@ -119,7 +123,7 @@ mod tests {
 
     const TICK: u64 = 4_000_000;
 
-    /// An event that affects an object or the clocks.
+    /// An event in a simulation that affects an object or the clocks.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Change,
@@ -142,7 +146,8 @@ mod tests {
     }
 
     proptest! {
-        /// There is no state, so every query is like one after a restart.
+        /// Checks random sequences of events. There is no state besides clocks and time stamps, so
+        /// every query is like a query after a restart.
         #[test]
         fn no_number_stands_for_two_contents(
             events in prop::collection::vec(event(), 1..200),
@@ -183,7 +188,8 @@ mod tests {
     }
 
     proptest! {
-        /// The number computed without a query must equal the number that a query would return.
+        /// Checks that the number computed without a query equals the number that a query would
+        /// return.
         #[test]
         fn a_change_just_now_needs_no_look(
             start in SECOND_NS..2_000_000_000 * SECOND_NS,

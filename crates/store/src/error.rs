@@ -1,7 +1,8 @@
 //! The errors of stores.
 //!
 //! Invariant: every error of the operating system maps to exactly one [`StoreError`], and each
-//! [`StoreError`] to exactly one protocol status, without a wildcard.
+//! [`StoreError`] to exactly one protocol status. The code that maps a [`StoreError`] lists every
+//! variant.
 
 use dafs_ops::Fault;
 use dafs_types::Status;
@@ -68,7 +69,7 @@ pub enum StoreError {
     /// The handle was valid, but its object was removed or has left the export.
     #[error("stale file handle")]
     Stale,
-    /// The handle was not issued by this server: it is malformed or forged.
+    /// This server did not issue the handle, which is malformed or forged.
     #[error("malformed or forged file handle")]
     BadHandle,
     /// The directory cookie or its verifier belongs to another directory listing.
@@ -83,16 +84,17 @@ pub enum StoreError {
     /// The operation is not possible now. The caller should try again later.
     #[error("busy, try later")]
     Busy,
-    /// The search for the object could not read all directories. The caller should try again later.
+    /// The search for the object was incomplete, because some directories could not be read. The
+    /// caller should try again later.
     #[error("the search for it could not read all directories, try later")]
     Unseen,
-    /// Descriptors or memory are used up.
+    /// There are no free descriptors, or there is no free memory.
     #[error("server out of resources")]
     Resource,
     /// The object is a symbolic link. The server does not follow links; only clients do.
     #[error("is a symbolic link")]
     IsSymlink,
-    /// The buffer is too small for even one directory entry.
+    /// The buffer has no room for even one directory entry.
     #[error("buffer too small for the reply")]
     TooSmall,
     /// An internal error of the server: a state that should be impossible.

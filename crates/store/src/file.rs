@@ -46,7 +46,8 @@ pub trait File: Send + Sync {
     /// Returns the handle of the object.
     fn handle(&self) -> FileHandle;
 
-    /// Returns the path of the file on this machine, for messages; `None` if it is not known.
+    /// Returns the path of the file on this machine, for use in messages. `None` if it is not
+    /// known.
     fn place(&self) -> Option<String> {
         None
     }
@@ -83,19 +84,18 @@ pub trait File: Send + Sync {
         offset: u64,
     ) -> Result<()>;
 
-    /// Makes written data stable. With `data_only`, metadata that is not needed to read the data
-    /// again, such as times, need not become stable.
+    /// Makes written data stable. With `data_only`, metadata such as times, which is not needed to
+    /// read the data again, need not become stable.
     ///
-    /// # Errors
-    /// `Io` and `NoSpace` if earlier writes could not be made stable.
+    /// # Errors `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
-    /// Sets the time of the last change to the current time, because the content may have changed
-    /// without a write. A store that cannot set this time ignores the call.
+    /// Sets the file's time of the last change to the current time, because its content may have
+    /// changed without a write. A store that cannot set this time ignores the call.
     fn mark_changed(&self) {}
 
-    /// Returns the mode that an object with mode `mode` has after pending writes. The set-id bits
-    /// are cleared, unless only the superuser can have written.
+    /// Returns the mode that the object will have after pending writes, if its mode is `mode` now.
+    /// The writes clear the set-id bits, unless only the superuser can have written.
     fn mode_behind_writes(&self, mode: u32) -> u32 {
         mode
     }
@@ -128,12 +128,11 @@ pub trait File: Send + Sync {
         Ok(None)
     }
 
-    /// Returns a descriptor for reading that can be passed to another process; `None` if the store
-    /// has none. The file is opened anew for it, so that the descriptor only allows reading,
-    /// whatever this process may do with the file.
+    /// Returns a descriptor for reading that can be passed to another process. `None` if the store
+    /// does not support this. The file is opened again for the descriptor, so that the descriptor
+    /// allows only reading, whatever access this process has to the file.
     ///
-    /// # Errors
-    /// The file system's error.
+    /// # Errors The file system's error.
     fn reader(&self) -> Result<Option<OwnedFd>> {
         Ok(None)
     }

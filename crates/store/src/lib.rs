@@ -1,4 +1,5 @@
-//! The storage layer: names and bytes of files. It knows no messages, sessions or transports.
+//! The storage layer: names and bytes of files. It is independent of messages, sessions and
+//! transports.
 //!
 //! Invariant: every call names the identity of its caller ([`Credentials`]). Every call about names
 //! checks that identity's permission itself, and reaches only objects inside the exported trees.
@@ -6,8 +7,7 @@
 //! - [`Store`] is the name space: handles, names, attributes. Its calls are synchronous and may
 //!   block. [`local::LocalStore`] serves directories in place; [`memory::MemoryStore`] keeps
 //!   everything in memory of limited size.
-//! - [`File`] is the bytes of one object, moved directly into and out of
-//!   [`dafs_memory::Memory`].
+//! - [`File`] is the bytes of one object, moved directly into and out of [`dafs_memory::Memory`].
 //! - [`cache::Cache`] keeps blocks of files in one arena that a transport can register. It has a
 //!   single owner, never blocks and does no I/O; it returns jobs that do the I/O.
 //!

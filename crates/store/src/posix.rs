@@ -27,19 +27,17 @@ pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
 
 /// Checks that the caller may create an object with these attributes.
 ///
-/// # Errors
-/// `NotPermitted` for an owner that the caller may not set; `Invalid` and `TooBig` for impossible
-/// values.
+/// # Errors `NotPermitted` for an owner that the caller may not set; `Invalid` or `TooBig` for
+/// invalid values.
 pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
     rules::check_new(who, changes)
 }
 
 /// Checks that the caller may make a change of attributes, and removes mode bits that the caller
-/// may not set. A change that passed needs no further permission.
+/// may not set. A change that passed this check needs no further permission.
 ///
-/// # Errors
-/// `NotPermitted` or `Access` if the caller may not make the change; `IsDirectory`, `Invalid` or
-/// `TooBig` for an impossible size or time.
+/// # Errors `NotPermitted` or `Access` if the caller may not make the change; `IsDirectory`,
+/// `Invalid` or `TooBig` for an invalid size or time.
 pub fn check_changes(
     who: &Credentials,
     found: &Attributes,
@@ -54,7 +52,7 @@ pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     rules::common_fs_attributes(handle)
 }
 
-/// Returns the guard of an object without an access control list.
+/// Returns the guard of an object that has no access control list.
 fn bits_of(attributes: &Attributes) -> Guard<'_> {
     Guard::new(attributes, None)
 }

@@ -1,5 +1,5 @@
 //! The permission rules of all stores: which callers may open an object or change an attribute.
-//! Also the attributes that all stores report about themselves.
+//! Also the file system attributes that are the same for all stores.
 //!
 //! Invariant: a change that passed [`check_changes`] needs no further permission.
 
@@ -40,7 +40,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Returns the permissions of the caller, each checked separately.
+    /// Returns the caller's access rights to the object. Each right is checked separately.
     pub(crate) fn access(&self, who: &Credentials) -> AccessMask {
         let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
         permission::access_of(self.bits.kind, bits.sum())
@@ -64,8 +64,8 @@ pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAcces
 }
 
 /// Checks that the caller has the read and write permissions that an open asks for. Execute
-/// permission does not allow reading: an open does not say its purpose, so a caller without read
-/// permission may not open a file for reading, even if the caller may execute the file.
+/// permission does not allow reading: a caller without read permission may not open a file for
+/// reading even in order to execute it, because an open does not say its purpose.
 pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
     let read = if access.reads() { READ } else { 0 };
     let write = if access.writes() { WRITE } else { 0 };
@@ -74,8 +74,8 @@ pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAcc
 
 /// Checks that the caller may give an object another name, as the kernel does for local users
 /// (`fs.protected_hardlinks`). The owner may, and so may callers that may read and write a regular
-/// file without set-id bits. Other users may not, because another name keeps the object alive, at
-/// the cost of the owner's space, and keeps old versions of programs available.
+/// file without set-id bits. Other users may not, because another name would keep the object alive
+/// at the cost of the owner's space, and could keep an old version of a program available.
 pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     let Bits { kind, uid, mode, .. } = guard.bits;
     if kind == ObjectType::Directory {
@@ -88,7 +88,8 @@ pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     if may { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Checks the values of attributes to set. System calls would treat some values specially.
+/// Checks the values of attributes to set, because system calls would give some values a special
+/// meaning.
 fn check_values(changes: &AttributeChanges) -> Result<()> {
     let is_word = |id: Option<u32>| id == Some(NO_ID);
     let is_late = |time: Option<SetTime>| match time {
@@ -180,7 +181,8 @@ pub(crate) fn without_set_ids(mode: u32) -> u32 {
     mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
-/// Checks a change of an access control list or a MIME type. Returns the resulting lists.
+/// Checks a change of an access control list or a MIME type. Returns the lists that result from the
+/// change.
 pub(crate) fn check_extras(
     who: &Credentials,
     guard: Guard<'_>,
@@ -209,7 +211,7 @@ pub(crate) fn check_extras(
     acl::from_entries(entries, is_directory, found.uid).map(Some)
 }
 
-/// Returns the set-group-id bit if it remains after this caller has set a list, else 0.
+/// Returns the set-group-id bit if the object keeps it after this caller has set a list, else 0.
 pub(crate) fn set_group_left(who: &Credentials, found: &Attributes) -> u32 {
     let keeps =
         who.is_superuser() || who.in_group(found.gid) || found.kind == ObjectType::Directory;

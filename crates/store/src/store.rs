@@ -28,7 +28,8 @@ pub struct Object {
     pub attributes: Attributes,
 }
 
-/// Selects the additional attributes to return, which need separate system calls.
+/// Selects the additional attributes to return. They are optional because they need separate system
+/// calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtrasWanted {
     /// True to return whether the object has named attributes.
@@ -40,7 +41,7 @@ pub struct ExtrasWanted {
 }
 
 impl ExtrasWanted {
-    /// Returns true if any attribute is wanted.
+    /// Returns true if any additional attribute is requested.
     #[must_use]
     pub fn is_any(self) -> bool {
         self.named_attributes || self.acl || self.mime_type
@@ -78,7 +79,7 @@ impl ExtraChanges {
 /// The result of looking up a path, component by component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLookup {
-    /// The last object found; the starting directory if `component_count` is 0.
+    /// The last object found, or the starting directory if no component was found.
     pub handle: FileHandle,
     /// The number of components found.
     pub component_count: usize,
@@ -121,7 +122,7 @@ impl PathLookup {
 /// The result of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// The created object, or the object found under the name.
+    /// The object that was created, or that already had the name.
     pub object: Object,
     /// True if the object was created by this call.
     pub is_new: bool,
@@ -134,8 +135,8 @@ pub struct Created {
 pub struct Removed {
     /// The handle of the object whose name was removed.
     pub handle: FileHandle,
-    /// True if the removed name was the object's last one. The object's cached blocks are then
-    /// useful only to clients that have the object open.
+    /// True if the removed name was the last name of the object. The object's cached blocks are
+    /// then useful only to clients that have the object open.
     pub was_last: bool,
     /// The number of bytes of storage that the system frees when the last descriptor of the object
     /// is closed ([`Store::close_removed`]); 0 if the object has other names.
@@ -151,7 +152,8 @@ pub struct Renamed {
     pub source: ChangeInfo,
     /// The change information of the new directory.
     pub target: ChangeInfo,
-    /// The handle of the object that had the new name before, if the rename removed its last name.
+    /// The handle of the object that had the new name before. `None` unless the rename removed the
+    /// last name of such an object.
     pub replaced: Option<FileHandle>,
 }
 
@@ -177,11 +179,11 @@ pub enum NewNode<'a> {
 pub struct ListRequest {
     /// The cookie after which the page starts; 0 starts at the beginning.
     pub cookie: ReaddirCookie,
-    /// The verifier that came with the cookie; ignored with cookie 0.
+    /// The verifier that came with the cookie. Ignored if the cookie is 0.
     pub verifier: CookieVerifier,
     /// The maximum number of entries in the page; a store may return fewer.
     pub entry_count_max: usize,
-    /// The maximum number of bytes of names in the page.
+    /// The maximum total number of bytes of the names in the page.
     pub name_bytes_max: usize,
     /// True to return handles and attributes, which cost system calls for each entry.
     pub want_objects: bool,
@@ -238,7 +240,8 @@ pub struct ListEntry {
     pub name: Vec<u8>,
     /// The inode number of the object, as in [`Attributes::file_id`].
     pub file_id: u64,
-    /// The object; `None` if it was not requested, was removed since, or cannot be read.
+    /// The object of the entry. `None` if it was not requested, was removed meanwhile, or cannot be
+    /// read.
     pub object: Option<Object>,
 }
 
@@ -260,14 +263,15 @@ pub struct ListPage {
 /// not perform the operation, `Io` and `Resource`. Calls with a name also fail if
 /// [`crate::name::check`] refuses the name.
 pub trait Store: Send + Sync {
-    /// Returns a view of this store with other terms, for some of its clients. `terms` is in the
-    /// order of [`Store::export_names`]. All views share handles and open files. Returns `None` for
-    /// a store that has a single export and does not support terms.
+    /// Returns a view of this store for some of its clients, with other terms of access. `terms` is
+    /// in the order of [`Store::export_names`]. All views share handles and open files. Returns
+    /// `None` for a store that has a single export and does not support terms.
     fn on_terms(&self, _terms: &[ExportTerms]) -> Option<Arc<dyn Store>> {
         None
     }
 
-    /// Returns the names of the exports, in the order in which [`Store::on_terms`] expects terms.
+    /// Returns the names of the exports, in the order in which [`Store::on_terms`] expects their
+    /// terms.
     fn export_names(&self) -> Vec<OsString> {
         vec!["export".into()]
     }
@@ -289,10 +293,10 @@ pub trait Store: Send + Sync {
     }
 
     /// Converts a handle that an earlier version of this store issued to its current form. Returns
-    /// `None` if the handle has the current form, or is not of this store. Both forms lead to the
-    /// object, but code that compares handles or uses them as keys must use the current form. A
-    /// handle that names only a file system (zeros after its first 16 bytes) becomes the current
-    /// handle of that file system.
+    /// `None` if the handle has the current form, or does not belong to this store. Both forms name
+    /// the same object, but code that compares handles or uses them as keys must use the current
+    /// form. A handle that names only a file system (zeros after its first 16 bytes) becomes the
+    /// current handle of that file system.
     fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
         None
     }
@@ -310,19 +314,20 @@ pub trait Store: Send + Sync {
     }
 
     /// Searches for all of these objects together. Blocks as long as it takes to read every
-    /// directory. For some time after that, calls with these handles need no search: each
-    /// object was found, or its calls fail with `Stale`, or with `Unseen` if some directories could
-    /// not be read.
+    /// directory. For some time afterwards, calls with these handles need no search. If an object
+    /// was not found, calls with its handle fail with `Stale`, or with `Unseen` if some directories
+    /// could not be read.
     fn search(&self, _handles: &[FileHandle]) {}
 
     /// Closes the descriptors of removed objects. The system frees an object's storage when its
     /// last descriptor is closed, which takes time, so this is called after the replies are sent.
     fn close_removed(&self) {}
 
-    /// Releases objects that other processes of this host have removed, because an open descriptor
-    /// keeps their storage in use. Returns their handles. The caller calls this regularly, with the
-    /// time since the last call, so that every object is checked within some seconds. The storage
-    /// is freed by the next [`Store::close_removed`].
+    /// Releases the descriptors of objects that other processes of this host have removed, because
+    /// an open descriptor keeps a removed object's storage in use. Returns the handles of these
+    /// objects. The caller must call this regularly, with the time since the last call, so that
+    /// every object is checked within some seconds. The storage is freed by the next
+    /// [`Store::close_removed`].
     fn release_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
         Vec::new()
     }
@@ -333,7 +338,8 @@ pub trait Store: Send + Sync {
     /// Returns the object with this name. A symbolic link is not followed.
     fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object>;
 
-    /// Looks up several components, one after the other. Stops at the first one that is not found.
+    /// Looks up several components, one after the other. Stops at the first component that is not
+    /// found.
     fn lookup_path(
         &self,
         who: &Credentials,
@@ -350,7 +356,7 @@ pub trait Store: Send + Sync {
         reached
     }
 
-    /// Returns the parent of a directory; `NotFound` at the root.
+    /// Returns the parent of a directory. Fails with `NotFound` at the root of the name space.
     fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object>;
 
     /// Returns the current attributes of an object. The caller needs no permission.
@@ -366,8 +372,8 @@ pub trait Store: Send + Sync {
         changes: &AttributeChanges,
     ) -> Result<Altered>;
 
-    /// Returns additional attributes. The caller needs no permission, but the MIME type is `None`
-    /// if the caller may not read the object.
+    /// Returns additional attributes of an object. The caller needs no permission, but the MIME
+    /// type is `None` if the caller may not read the object.
     fn extras(
         &self,
         who: &Credentials,
@@ -447,11 +453,11 @@ pub trait Store: Send + Sync {
     }
 
     /// Finds or creates a regular file, depending on `mode`, and opens the file. If `changes` has
-    /// no mode, a new file gets mode 0600. A new file is open for the requested access whatever its
-    /// mode is, because POSIX lets the creator of a read-only file write through that open. An
-    /// existing file is opened as by [`Store::open`]. `changes` applies to a new file. Of
-    /// `changes`, only a `size` of 0 applies to an existing file (`Unchecked`), if the caller may
-    /// write.
+    /// no mode, a new file gets mode 0600. A new file is opened for the requested access whatever
+    /// its mode is, because POSIX lets the process that creates a read-only file write to it
+    /// through the same open. An existing file is opened as by [`Store::open`]. `changes` are the
+    /// attributes of a new file. For an existing file (mode `Unchecked`), everything in `changes`
+    /// is ignored except a `size` of 0, which truncates the file if the caller may write.
     fn create_file(
         &self,
         who: &Credentials,
@@ -495,8 +501,8 @@ pub trait Store: Send + Sync {
     /// Removes the name of an object. A directory is removed only if it is empty.
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
 
-    /// Removes a name if `may` accepts the object that has the name; otherwise returns `None`.
-    /// A store that can check and remove with a single lookup overrides this method.
+    /// Removes a name if the closure `may` accepts the object that has the name; otherwise returns
+    /// `None`. A store that can check and remove with a single lookup overrides this method.
     fn remove_if(
         &self,
         who: &Credentials,
@@ -508,8 +514,9 @@ pub trait Store: Send + Sync {
         if may(&object.handle) { self.remove(who, directory, name).map(Some) } else { Ok(None) }
     }
 
-    /// Renames an object. If an object has the new name, it is replaced, provided that both are
-    /// directories and the replaced one is empty, or that neither is a directory.
+    /// Renames an object. If another object already has the new name, it is replaced, provided that
+    /// both objects are directories and the replaced directory is empty, or that neither object is
+    /// a directory.
     fn rename(
         &self,
         who: &Credentials,

@@ -6,16 +6,17 @@ use dafs_types::Credentials;
 
 use crate::local::Squash;
 
-/// The terms of an export for one or more clients: the permitted operations, and the identity.
+/// The terms on which one or more clients may access an export: whether they see it, whether they
+/// may change it, and with which identity they act.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportTerms {
     /// True if the export is visible to the client.
     pub is_visible: bool,
-    /// True if changes are refused.
+    /// True if changes to the export are refused.
     pub read_only: bool,
     /// Selects the identities that are replaced by [`ExportTerms::anonymous`].
     pub squash: Squash,
-    /// The identity that replaces squashed ones.
+    /// The identity that replaces the identities that `squash` selects.
     pub anonymous: Credentials,
 }
 

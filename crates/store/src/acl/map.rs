@@ -1,8 +1,8 @@
 //! Converts between the protocol's access control lists and POSIX lists (`docs/spec/acl.md`).
 //!
-//! Invariant: an accepted list never gives any user more access than its entries say. The owner,
-//! each named user, each group and all other users, taken one at a time, get exactly the access
-//! that the entries say.
+//! Invariant: an accepted list never gives any user more access than its entries say. Each single
+//! subject (the owner, a named user, a group, or all other users) gets exactly the access that the
+//! entries say.
 
 use dafs_types::acl::{EVERYONE, GROUP, OWNER};
 use dafs_types::permission::{EXECUTE, READ, WRITE};
@@ -21,10 +21,11 @@ pub(crate) fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
     entries
 }
 
-/// Writes the entries of one POSIX list. The entries come in the order of the POSIX check. A
-/// subject that lacks a right needs an explicit denial before a later entry grants the right to
-/// everyone, so each entry is followed by a denial of what later entries would grant. Rights of
-/// several groups add up, so all grants to groups come before their denials.
+/// Appends the entries that express one POSIX list to `into`, in the order in which POSIX checks
+/// subjects. If a later entry grants everyone a right that a subject lacks, the subject needs an
+/// explicit denial before that entry; so each entry is followed by a denial of what later entries
+/// would grant. Rights of several groups add up, so all grants to groups come before the denials to
+/// groups.
 fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_directory: bool) {
     let mut push = |kind, who: &str, is_group: bool, bits: u32| {
         let flags = if is_group { flags.with(AceFlags::IDENTIFIER_GROUP) } else { flags };
@@ -63,9 +64,8 @@ fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_director
 
 /// Converts protocol entries to POSIX lists, for an object that belongs to `owner`.
 ///
-/// # Errors
-/// `Invalid` for an entry that has no meaning; `NotSupported` for a list that POSIX lists cannot
-/// express.
+/// # Errors `Invalid` for an entry that makes no sense; `NotSupported` for a list that POSIX lists
+/// cannot express.
 pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
     let (mut access, mut default) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -82,7 +82,7 @@ pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> R
     Ok(Lists { access: compile(&access, Some(owner))?, default })
 }
 
-/// The subject of an entry: the users that the entry applies to.
+/// The subject of an entry: the users to whom the entry applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Owner,
@@ -138,8 +138,8 @@ fn read_entry(entry: &Ace, is_directory: bool) -> Result<Rule> {
     Ok(Rule { allows, who, bits })
 }
 
-/// Returns the POSIX bits of a grant. Rights that every user has, and rights that no user has, are
-/// ignored.
+/// Returns the POSIX permission bits that a grant of these rights needs. Ignores rights that every
+/// user has and rights that no user has.
 fn granted_bits(rights: AceRights, is_directory: bool) -> Result<u32> {
     let writes = rights.and(write_rights(is_directory));
     // POSIX has a single bit for the rights to write, to append and (in a directory) to remove.
@@ -149,7 +149,8 @@ fn granted_bits(rights: AceRights, is_directory: bool) -> Result<u32> {
     Ok(data_bits(rights))
 }
 
-/// Returns the POSIX bits of a denial, or an error if POSIX cannot deny these rights.
+/// Returns the POSIX permission bits that a denial of these rights clears. Returns an error if
+/// POSIX cannot deny the rights.
 fn denied_bits(rights: AceRights, who: Who) -> Result<u32> {
     let bits = data_bits(rights);
     let mut kept = ALWAYS.with(AceRights::DELETE);
@@ -183,7 +184,8 @@ fn compile(rules: &[Rule], owner: Option<u32>) -> Result<PosixAcl> {
     if grants_too_much(&list, rules, owner) { Err(StoreError::NotSupported) } else { Ok(list) }
 }
 
-/// Returns the POSIX list that gives each subject, taken alone, the bits that the rules give it.
+/// Returns the POSIX list that gives each single subject the permission bits that the rules give
+/// it.
 fn nearest(rules: &[Rule]) -> PosixAcl {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for rule in rules {
@@ -214,8 +216,8 @@ fn nearest(rules: &[Rule]) -> PosixAcl {
     list
 }
 
-/// Returns the bits of a user that matches all of these subjects. For each bit, the first rule that
-/// mentions the bit decides.
+/// Returns the permission bits of a user that matches all of these subjects. For each bit, the
+/// first rule that mentions it decides.
 fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     let (mut granted, mut decided) = (0, 0);
     for rule in rules {
@@ -229,10 +231,11 @@ fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     granted
 }
 
-/// Returns true if a user that matches several subjects would get more access than the rules say.
-/// POSIX grants a bit if one of the matching entries has it, although the rules may deny the bit to
-/// another matching subject first. The result must not depend on which user owns the object, so an
-/// entry that names the owner is checked both as the owner's entry and as that of another user.
+/// Returns true if the POSIX list gives a user that matches several subjects more access than the
+/// rules. POSIX grants a permission bit if one of the matching entries has the bit, although the
+/// rules may first deny the bit to another matching subject. The result must not depend on which
+/// user owns the object, so an entry that names the owner is checked in two ways: as the owner's
+/// entry, and as the entry of another user.
 fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool {
     let users = list.users.iter().map(|(id, bits)| (Who::User(*id), *bits));
     let groups = list.groups.iter().map(|(id, bits)| (Who::NamedGroup(*id), *bits));
@@ -283,7 +286,7 @@ const fn write_rights(is_directory: bool) -> AceRights {
 /// The rights that every user has to an object that the user can reach.
 const ALWAYS: AceRights =
     AceRights::READ_ATTRIBUTES.with(AceRights::READ_ACL).with(AceRights::SYNCHRONIZE);
-/// The rights that the owner has in addition.
+/// The rights that the owner of an object has in addition to those of every user.
 const OWNERS: AceRights = AceRights::WRITE_ATTRIBUTES.with(AceRights::WRITE_ACL);
 const FLAGS_KNOWN: u32 = 0x7f;
 
@@ -381,8 +384,8 @@ mod tests {
         assert!(access(&[deny("2", W), allow("OWNER@", RW)]).is_ok());
     }
 
-    /// Tries random rules with all possible subjects. An accepted list must give no one more than
-    /// the rules, and a list that gives no one more must be accepted.
+    /// Tries random rules with all possible subjects. A list is accepted if and only if it gives no
+    /// user more access than the rules.
     #[test]
     fn what_is_taken_gives_nobody_more_than_it_says() {
         let (person, group) = ([Who::Owner, Who::User(2)], [Who::Group, Who::NamedGroup(5)]);

@@ -1,9 +1,10 @@
 //! Access control lists of local file systems: POSIX draft lists, and the access that they give.
 //!
-//! Invariant: the result is that of acl(5), "access check algorithm", which the kernel implements.
-//! So a client may do through the server what its user may do on the host. There is one exception.
-//! If the mask of a list is empty, Linux ignores the list and gives the named users the access of
-//! other users. This code gives the named users no access, as the list says.
+//! Invariant: the access equals that of the "access check algorithm" in acl(5), which the kernel
+//! implements. So a client has the same access through the server that its user has on the host.
+//! There is one exception. If the mask of a list is empty, Linux ignores the list and gives the
+//! named users the access of other users. This code gives the named users no access, as the list
+//! says.
 
 mod map;
 
@@ -11,16 +12,18 @@ use dafs_types::Credentials;
 
 pub(crate) use map::{from_entries, to_entries};
 
-/// A list: the permission bits (read 4, write 2, execute 1) of each class and of named subjects.
+/// A POSIX access control list. It holds the permission bits (read 4, write 2, execute 1) of the
+/// owner, the group and others, and of named users and groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PosixAcl {
     pub owner: u32,
-    /// The named users and their bits.
+    /// The named users, each by user id and permission bits.
     pub users: Vec<(u32, u32)>,
     pub group: u32,
-    /// The named groups and their bits.
+    /// The named groups, each by group id and permission bits.
     pub groups: Vec<(u32, u32)>,
-    /// The most bits that named users and all groups can have. Present if the list names a subject.
+    /// The mask: named users and all groups have at most these permission bits. Present if the list
+    /// names a user or group.
     pub mask: Option<u32>,
     pub other: u32,
 }
@@ -38,12 +41,12 @@ impl PosixAcl {
         }
     }
 
-    /// Returns true if permission bits can express the whole list.
+    /// Returns true if the nine permission bits of a mode can express the whole list.
     pub(crate) fn is_mode(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
 
-    /// Returns the nine permission bits that correspond to the list.
+    /// Returns the nine permission bits of the mode that corresponds to the list.
     pub(crate) fn mode(&self) -> u32 {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
@@ -56,21 +59,22 @@ impl PosixAcl {
         self.other = mode & 7;
     }
 
-    /// Returns the access list of a new object with this mode, derived from a default list.
+    /// Returns the access list of a new object that is created with this mode in a directory whose
+    /// default list is `self`.
     pub(crate) fn inherited(&self, mode: u32) -> Self {
         let mut list = self.clone();
         list.set_mode(self.mode() & mode);
         list
     }
 
-    /// Applies the mask to the bits of an entry.
+    /// Returns these permission bits of an entry, limited by the mask.
     pub(crate) fn masked(&self, bits: u32) -> u32 {
         bits & self.mask.unwrap_or(7)
     }
 
     /// Returns true if a caller other than the superuser has all `wanted` bits on an object of this
-    /// owner and group. A single entry must have all the bits: the bits of two groups do not add
-    /// up.
+    /// owner and group. A single entry must have all these bits, because the bits of two groups do
+    /// not add up.
     pub(crate) fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
         let has = |bits: u32| bits & wanted == wanted;
         if who.uid() == uid {
@@ -138,7 +142,7 @@ impl PosixAcl {
     }
 }
 
-/// The lists of one object.
+/// The access control lists of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lists {
     /// The list for access to the object.

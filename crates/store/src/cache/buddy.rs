@@ -5,15 +5,18 @@
 
 /// A buddy allocator for blocks numbered from 0.
 pub(super) struct Buddy {
-    /// The first block of the first free run of each order; `NONE` if there is no such run.
+    /// For each order, the first block of the first free run of that order; `NONE` if there is no
+    /// such run.
     heads: [u32; ORDER_COUNT],
     next: Vec<u32>,
     previous: Vec<u32>,
-    /// For each block: order + 1 of the free run that starts at the block; 0 if none starts there.
+    /// For each block, the order plus 1 of the free run that starts at the block; 0 if no free run
+    /// starts there.
     state: Vec<u8>,
-    /// Free chunks without pages: their pages were released. They are used after all other chunks.
+    /// Free chunks without pages, because their pages were released to the kernel. They are used
+    /// after all other free chunks.
     cold: Vec<u32>,
-    /// The first chunk that was never allocated. No later chunk was allocated either.
+    /// The first chunk that was never allocated. No later chunk was ever allocated.
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,
@@ -21,7 +24,7 @@ pub(super) struct Buddy {
     warm_chunks: usize,
     /// The number of chunks whose pages are being cleared in advance.
     warming: usize,
-    /// True if a whole free chunk was split since the most recent clearing in advance, so more
+    /// True if a whole free chunk was split since a chunk was last cleared in advance, so that more
     /// cleared chunks are needed.
     has_grown: bool,
 }
@@ -75,7 +78,7 @@ impl Buddy {
         Some(block)
     }
 
-    /// Frees a run of any length.
+    /// Frees a run of `count` blocks, which may be any number.
     pub(super) fn free_run(&mut self, first: u32, count: u32) {
         let (mut at, end) = (first, first + count);
         while at < end {
@@ -86,8 +89,9 @@ impl Buddy {
         }
     }
 
-    /// Moves a free chunk that has pages to the chunks without pages, and returns its first block.
-    /// The caller releases the pages. Returns `None` if no whole chunk with pages is free.
+    /// Removes the pages of a free chunk: moves the chunk to the chunks without pages and returns
+    /// its first block, so that the caller can release the pages. Returns `None` if no whole chunk
+    /// with pages is free.
     pub(super) fn cool_chunk(&mut self) -> Option<u32> {
         let block = self.heads[TOP];
         if block == NONE {
@@ -185,8 +189,8 @@ impl Buddy {
 /// The number of blocks in a chunk, which is one huge page.
 pub(super) const CHUNK_BLOCKS: usize = 1 << TOP;
 const TOP: usize = 9;
-/// The number of free chunks with pages to keep for the next allocations. Chunks are cleared one at
-/// a time, and these free chunks serve allocations in the meantime.
+/// The number of free chunks with pages that are kept ready for allocations. Chunks are cleared one
+/// at a time, and allocations use these free chunks in the meantime.
 const WARM_AHEAD: usize = 2;
 const ORDER_COUNT: usize = TOP + 1;
 const NONE: u32 = u32::MAX;

@@ -13,64 +13,65 @@ use super::segment::NONE;
 use crate::error::StoreError;
 use crate::file::{File, FileVersion};
 
-/// The cached state of one file. The fields that a cache hit needs come first.
+/// The cached state of one file. The first fields are those that a cache hit needs.
 pub(super) struct Entry {
     pub generation: u32,
-    /// The slot of the first segment of the file's list of segments, which is not sorted.
+    /// The slot of the first segment in the file's list of segments. The list is not sorted.
     pub first_segment: u32,
-    /// The size as clients see it.
+    /// The file's size in bytes, as clients see it.
     pub size: u64,
-    /// The offset at which a sequential reader continues.
+    /// The offset at which the next read begins if the reader is sequential.
     pub expected_offset: u64,
     /// The offset at which a sequential reader triggers the next prefetch.
     pub ahead_mark: u64,
     /// The end offset of the most recently prefetched range.
     pub ahead_end: u64,
-    /// The number of bytes in one prefetch for a sequential reader; 0 for other readers.
+    /// The number of bytes of one prefetch. 0 if the reader is not sequential.
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
-    /// The sequence number of the file's most recent close, counted over all files.
+    /// The number of the file's most recent close. Closes of all files are numbered together.
     pub closed_at: u64,
     pub pattern: CachePattern,
-    /// The open file, held while it is open, has dirty data or is used by a job.
+    /// The open file. `None` if the file is not open, has no dirty data and is not used by a job.
     pub file: Option<Arc<dyn File>>,
     pub handle: FileHandle,
-    /// The version that the cache last read or produced by its own changes.
+    /// The version of the file that the cache last read, or produced itself by a write.
     pub version: FileVersion,
     /// The numbers of segments with dirty blocks.
     pub dirty: Numbers,
     pub is_queued: bool,
     pub dirty_since: Moment,
-    /// The approximate number of segments that are wholly dirty and lie after the file's end on
+    /// The approximate number of segments that are entirely dirty and lie after the file's end on
     /// disk.
     pub ripe_count: usize,
     pub is_ripe: bool,
     pub is_flushing: bool,
     pub is_syncing: bool,
-    /// The number of finished syncs.
+    /// The number of syncs of the file that have finished.
     pub sync_count: u32,
     pub is_sizing: bool,
     pub fill_count: u32,
     pub writer_count: u32,
     /// True if data was written to the file since the most recent sync.
     pub is_unsynced: bool,
-    /// The error of a data loss; `None` if every loss was reported to a client.
+    /// The error of a loss of data. `None` if every loss was reported to a client.
     pub error: Option<StoreError>,
-    /// The number of times that written data of the file was lost. A commit reports losses that
-    /// happen while it runs, and losses that were not reported to its client before.
+    /// The number of times that written data of the file was lost. A commit reports the losses that
+    /// happen while it runs and the losses that its client was not told about before.
     pub loss_count: u32,
     pub last_error: StoreError,
     /// The time of the last change of the cached content: by a write, a change of size or a loss.
     pub changed_at: Timestamp,
-    /// The same time as `changed_at`, but by the coarse clock that file systems stamp changes with.
-    /// If the file is written later, its stamp is not earlier than this.
+    /// The time of the change at `changed_at`, read from the coarse clock that file systems use for
+    /// time stamps. If the data is written to the file later, the file's time stamp is not earlier
+    /// than this time.
     pub stamp: Timestamp,
     /// True if the change attribute was reported since the last change. The next change must then
-    /// produce a different change attribute.
+    /// give the file a different change attribute.
     pub is_shown: bool,
-    /// True if the change attribute was reported while a change of size had reached the file but
-    /// not the cached content.
+    /// True if the change attribute was reported at a time when a change of size had reached the
+    /// file but not the cached content.
     pub is_shown_ahead: bool,
     /// True if the file has no name any more.
     pub is_unlinked: bool,
@@ -183,7 +184,7 @@ impl Files {
         CachedFile { index, generation: self.entries[index as usize].generation }
     }
 
-    /// Returns true if a token belongs to a live entry.
+    /// Returns true if the entry of a token still exists.
     pub(super) fn is_current(&self, file: CachedFile) -> bool {
         let entry = self.entries.get(file.index as usize);
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)

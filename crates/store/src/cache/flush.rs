@@ -1,9 +1,9 @@
 //! Write-back, commits and changes of size, and their failures.
 //!
 //! Invariants:
-//! - At most one flush or change of size of a file is in progress. A version read before and a
-//!   version read after it therefore distinguish the cache's own change from a change by another
-//!   process.
+//! - At most one flush or change of size of a file is in progress. Therefore, by comparing the
+//!   file's versions before and after it, the cache can tell its own change from a change by
+//!   another process.
 //! - A block that is written again while it is being flushed stays dirty.
 
 use dafs_types::{Moment, Stability};
@@ -21,8 +21,9 @@ use crate::error::StoreError;
 use crate::file::FileVersion;
 
 impl Cache {
-    /// Starts a commit, which writes a range to stable storage. With `Unstable` it only writes the
-    /// range to the file system, as CLOSE needs. A `length` of 0 means up to the end of the file.
+    /// Starts a commit, which writes a range to stable storage. With `Unstable`, the commit only
+    /// writes the range to the file system, as CLOSE needs. A `length` of 0 means up to the end of
+    /// the file.
     #[must_use]
     pub fn commit_begin(
         &mut self,
@@ -49,22 +50,24 @@ impl Cache {
     }
 
     /// Returns true if all data of the file is in the file system, so that a commit without a sync
-    /// would have nothing to do. Earlier losses do not matter here (see [`Cache::losses`]).
+    /// would have nothing to do. Earlier losses of data do not affect the result (see
+    /// [`Cache::losses`]).
     pub fn is_written(&self, file: CachedFile) -> bool {
         let entry = self.files.get(file);
         !entry.is_flushing && !entry.is_sizing && entry.dirty.is_empty()
     }
 
     /// Returns the number of times that written data of a file was lost since the file got its
-    /// entry in the cache. The caller keeps for each client the number last reported; if this
-    /// number differs, a loss must be reported to the client.
+    /// entry in the cache. The caller records, for each client, the last number that it has
+    /// reported to the client. If this number is greater, a loss must be reported.
     #[must_use]
     pub fn losses(&self, file: CachedFile) -> u32 {
         self.files.get(file).loss_count
     }
 
-    /// Returns the number of losses that need not be reported to a client that has just opened the
-    /// file: all losses, except the most recent one if it was not reported to any client.
+    /// Returns the number of losses that a client that has just opened the file need not be told
+    /// about. These are all losses, except the most recent loss if it was not reported to any
+    /// client.
     #[must_use]
     pub fn losses_before_open(&self, file: CachedFile) -> u32 {
         let entry = self.files.get(file);
@@ -130,15 +133,15 @@ impl Cache {
         CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
     }
 
-    /// Returns true if a flush has become due for a reason other than age since
-    /// [`Cache::poll_flush`] last returned `None`.
+    /// Returns true if a flush has become due since [`Cache::poll_flush`] last returned `None`. A
+    /// flush that is due only because the data is old does not count.
     #[inline]
     #[must_use]
     pub fn wants_flush(&self) -> bool {
         self.wants_flush
     }
 
-    /// Returns true if [`Cache::wants_flush`] does, or if [`Cache::poll_clear`] has a job.
+    /// Returns true if [`Cache::wants_flush`] returns true or [`Cache::poll_clear`] has a job.
     #[inline]
     #[must_use]
     pub fn wants_jobs(&self) -> bool {
@@ -182,7 +185,8 @@ impl Cache {
         None
     }
 
-    /// Adds to the number of a file's segments that are new to the disk and wholly dirty.
+    /// Adds `count` to the number of a file's segments that are entirely dirty and lie after the
+    /// file's end on disk.
     pub(super) fn note_grown(&mut self, file: CachedFile, count: usize) {
         let entry = self.files.get_mut(file);
         entry.ripe_count += count;
@@ -215,8 +219,8 @@ impl Cache {
         None
     }
 
-    /// Returns the first job to flush all dirty data of a file, or `None` if a flush is in
-    /// progress.
+    /// Returns the first of the jobs that flush all dirty data of a file. Returns `None` if a flush
+    /// is in progress.
     fn whole_flush_job(&mut self, file: CachedFile) -> Option<FlushJob> {
         let entry = self.files.get(file);
         if entry.is_flushing || entry.is_sizing {
@@ -262,7 +266,8 @@ impl Cache {
         Some((FlushJob { owner, file: handle, arena, ranges, asks_before }, next))
     }
 
-    /// Moves a segment's dirty blocks to the job's list. Returns false if the list became full.
+    /// Adds a segment's dirty blocks to the job's list of ranges. Returns false if the list is
+    /// full.
     fn take_dirty(
         &mut self,
         owner: CachedFile,
@@ -302,7 +307,7 @@ impl Cache {
         is_done
     }
 
-    /// Resets the age of a file's dirty data when all of it is being written.
+    /// Resets the age of a file's dirty data if all of the data is being written.
     fn restart_age(&mut self, file: CachedFile) {
         let now = self.now;
         let entry = self.files.get_mut(file);
@@ -352,7 +357,7 @@ impl Cache {
         Progress { file, error: None }
     }
 
-    /// Releases the file after a flush if no dirty data is left.
+    /// Drops the reference to the file after a flush if no dirty data is left.
     fn finish_flush(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         if entry.dirty.is_empty() && entry.is_queued {
@@ -390,8 +395,8 @@ impl Cache {
         entry.error = Some(error);
     }
 
-    /// Compares the version just before the cache's own change with the remembered version. A
-    /// difference means that a local process has changed the file.
+    /// Compares the version just before the cache's own change with the version that the cache
+    /// remembers. If they differ, a local process has changed the file.
     fn note_version(
         &mut self,
         file: CachedFile,
@@ -412,8 +417,8 @@ impl Cache {
         }
     }
 
-    /// Sets the size to that of the file system, or to the end of the dirty data if that is
-    /// greater.
+    /// Sets the cached size of a file to the file system's size, or to the end of the dirty data if
+    /// that is greater.
     pub(super) fn recompute_size(&mut self, file: CachedFile) {
         let entry = self.files.get(file);
         let (old, disk) = (entry.size, entry.version.size);
@@ -487,7 +492,8 @@ impl Cache {
         Progress { file, error: done.result.err() }
     }
 
-    /// Drops blocks after `size`, and zeros the part after `size` of the block that contains it.
+    /// Drops the blocks after `size`, and zeros the part after `size` of the block that contains
+    /// this offset.
     fn cut(&mut self, file: CachedFile, size: u64) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -516,7 +522,8 @@ impl Cache {
         self.zero_behind_end(file, size, block_end);
     }
 
-    /// Drops all data of a file that no client can reach any more, including dirty data.
+    /// Drops all data of a file, including dirty data, because no client can reach the file any
+    /// more.
     pub(super) fn drop_all(&mut self, file: CachedFile) {
         for slot in self.slots_of(file.index) {
             let segment = self.segments.get_mut(slot);
@@ -542,7 +549,7 @@ impl Cache {
     }
 
     /// Advances the time of the cache, which makes dirty data older, and releases free memory when
-    /// the cache is idle. Call this about every 100 ms while anything is cached.
+    /// the cache is idle. Call this about every 100 ms while the cache is not empty.
     pub fn on_tick(&mut self, now: Moment) {
         self.now = self.now.max(now);
         let activity = self.stats.hit_count + self.stats.miss_count + self.stats.write_bytes;

@@ -1,4 +1,4 @@
-//! Jobs: work that blocks, as values that run on any thread and return results.
+//! Jobs: values that stand for work that blocks. A job can run on any thread, and returns a result.
 //!
 //! Invariant: a job owns everything it touches (the file, a reference to the arena, its ranges),
 //! and the cache keeps these ranges in place until the job's result is returned. The blocks of a
@@ -19,7 +19,7 @@ use crate::file::{File, FileVersion};
 pub(super) struct Blocks {
     /// The slot of the segment.
     pub slot: u32,
-    /// The segment's epoch when the job was made.
+    /// The segment's epoch at the time when the job was created.
     pub epoch: u32,
     /// The number of the first block.
     pub first: u32,
@@ -57,7 +57,8 @@ impl ClearJob {
         self.skipped()
     }
 
-    /// Returns the result for a job that is not run. The memory is then cleared on first use.
+    /// Returns the result for a job that is not run. The kernel then clears the memory when it is
+    /// first used.
     #[must_use]
     pub fn skipped(&self) -> ClearDone {
         ClearDone { block: self.block }
@@ -70,8 +71,8 @@ pub struct FillJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// The size of the file as the cache knows it. Bytes after this size are not read, unless the
-    /// blocks are read to complete a partial write.
+    /// The size of the file, as the cache knows it. The job does not read bytes after this size,
+    /// unless it reads blocks to complete a partial write.
     pub(super) size: u64,
 }
 
@@ -137,8 +138,8 @@ pub struct FlushJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
-    /// True if the job must read the version before the write, to detect changes by other
-    /// processes.
+    /// True if the job must read the file's version before the write, so that the cache detects
+    /// changes by other processes.
     pub(super) asks_before: bool,
 }
 
@@ -148,8 +149,9 @@ pub struct FlushDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
-    /// The file's version before the first write, if the job had to read it, and after the last
-    /// write. The two versions distinguish the cache's own change from a change by another process.
+    /// The file's version before the first write, if the job had to read it. With this version and
+    /// the version after the last write, the cache can tell its own change from a change by another
+    /// process.
     pub(super) before: Option<FileVersion>,
     pub(super) after: Option<FileVersion>,
 }
@@ -266,5 +268,6 @@ macro_rules! debug_by_owner {
 }
 debug_by_owner!(FillJob, FlushJob, SyncJob, SizeJob);
 
-/// The maximum number of ranges in one job. If the memory is contiguous, they cover 4 MiB.
+/// The maximum number of ranges in one job. If the blocks of each segment are contiguous in memory,
+/// the ranges cover 4 MiB.
 pub(super) const JOB_RANGE_COUNT_MAX: usize = 16;

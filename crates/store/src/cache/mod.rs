@@ -5,7 +5,8 @@
 //! caller runs the job on another thread and passes its result back to the cache.
 //!
 //! How a server uses it:
-//! - OPEN: [`Cache::open`] with the version just read. CLOSE: run a [`CommitTicket`] without a sync
+//! - OPEN: [`Cache::open`] with the version just read. CLOSE: [`Cache::commit_begin`] without a
+//!   sync
 //! - READ: [`Cache::read`]. On `Hit` the pieces are pinned: send them, and release each [`Pin`]
 //!   with [`Cache::unpin`] when the transport has completed the send. A hit may be short: call
 //!   [`Cache::read`] again for the remaining bytes. On `Miss`, call [`Cache::plan_fill`], run its
@@ -14,8 +15,8 @@
 //! - WRITE: [`Cache::prepare_write`]; move the bytes into the spans; then [`Cache::write_done`] (or
 //!   [`Cache::write_abort`]). For DATA_SYNC and FILE_SYNC, commit the range after that.
 //! - COMMIT: [`Cache::commit_begin`], then [`Cache::commit_step`] until `Done`.
-//! - Regularly, after `Pressure`, after each flush, and when [`Cache::wants_jobs`] returns true:
-//!   [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
+//! - Regularly, after a result of `Pressure`, after each flush, and when [`Cache::wants_jobs`]
+//!   returns true: [`Cache::on_tick`], [`Cache::poll_flush`], [`Cache::poll_clear`].
 //!
 //! "Progress on a file" means that the result of one of its jobs was passed to the cache, or that
 //! one of its writes or pins ended. Requests that were told to wait must then be tried again.
@@ -56,9 +57,10 @@ use crate::file::{File, FileVersion};
 pub struct CacheConfig {
     /// The size of the arena in bytes, rounded up to a multiple of 2 MiB.
     pub arena_bytes: usize,
-    /// The maximum number of dirty bytes: written by clients but not yet to the file system.
+    /// The maximum number of dirty bytes, which clients have written and the cache has not written
+    /// to the file system yet.
     pub dirty_bytes_max: usize,
-    /// The age at which unstable data is written back.
+    /// The age at which dirty data is written to the file system.
     pub write_back_age: Duration,
     /// The maximum number of bytes prefetched for a sequential reader.
     pub read_ahead_bytes_max: u32,
@@ -73,8 +75,8 @@ pub struct CachedFile {
     generation: u32,
 }
 
-/// Keeps the memory of one piece in place. Each pin must be released with [`Cache::unpin`] exactly
-/// once.
+/// A reference that keeps the memory of one piece in place. Each pin must be released with
+/// [`Cache::unpin`] exactly once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "memory stays pinned until the pin is given back"]
 pub struct Pin(u32);
@@ -90,7 +92,8 @@ pub struct Piece {
     pub pin: Pin,
 }
 
-/// A contiguous part of the arena to write to. The [`WriteToken`] keeps the memory in place.
+/// A contiguous part of the arena to write to. The write's [`WriteToken`] keeps the memory in
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The offset in the arena, in bytes.
@@ -108,12 +111,12 @@ pub type Pieces = arrayvec::ArrayVec<Piece, PIECE_COUNT_MAX>;
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The first block is cached. The pieces contain `length` bytes.
+    /// The first block is cached, so pieces were added.
     Hit {
-        /// The number of bytes in the pieces just added. It is 0 only at or after the end of the
-        /// file, or if the list of pieces was full.
+        /// The number of bytes in the pieces that were added. It is 0 only at or after the end of
+        /// the file, or if the list of pieces was full.
         length: u32,
-        /// True if the file ends with these bytes.
+        /// True if the file ends after these bytes.
         is_end: bool,
         /// True if a sequential reader is near the end of the cached data. The caller should then
         /// call [`Cache::plan_ahead`].
@@ -126,7 +129,8 @@ pub enum Read {
 /// The result of [`Cache::plan_fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// Jobs were added. Run them, and try again when the result of one was passed to the cache.
+    /// Jobs were added. Run them, and try again when the result of one of them was passed to the
+    /// cache.
     Jobs,
     /// A job or write of another request will provide the data. Try again on progress of the file.
     Wait,
@@ -142,10 +146,10 @@ pub enum Planned {
 pub enum Prepared {
     /// Move the bytes into the added spans, then call [`Cache::write_done`].
     Ready(WriteToken),
-    /// Blocks that the write covers only in part must be read first. Jobs were added; try again
-    /// when their results were passed to the cache.
+    /// Blocks that the write covers only in part must be read first, for which jobs were added. Try
+    /// again when the jobs' results were passed to the cache.
     Fill,
-    /// Try again on progress of this file.
+    /// A job or another write uses the blocks. Try again on progress of this file.
     Wait,
     /// Too many blocks are dirty, or no memory can be freed. Call [`Cache::poll_flush`], and try
     /// again on progress of any file.
@@ -175,10 +179,10 @@ impl WriteToken {
     }
 }
 
-/// The client to which a commit reports lost data.
+/// The client to which a commit reports losses of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// A client to which this number of the file's losses ([`Cache::losses`]) was reported. The
+    /// A client that was told about this number of the file's losses ([`Cache::losses`]). The
     /// commit reports all later losses.
     Who(u32),
     /// An unknown client. The commit reports losses that were not reported to any client.
@@ -197,13 +201,14 @@ pub struct CommitTicket {
     end: u64,
     stability: Stability,
     listener: Listener,
-    /// The number of the file's losses up to which the commit reports nothing.
+    /// A count of the file's losses. The commit reports only losses after this count.
     loss_count: u32,
-    /// The number of finished syncs of the file when the commit's own sync was started.
+    /// The number of finished syncs of the file at the time when the commit's own sync was started.
+    /// `None` if it was not started yet.
     synced_after: Option<u32>,
 }
 
-/// The next step of a commit. A job is moved only once, so boxing it would gain nothing.
+/// The next step of a commit. The large variants are not boxed, because a job is moved only once.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant)]
 pub enum CommitStep {
@@ -275,14 +280,14 @@ pub struct Cache {
     dirty_files: VecDeque<CachedFile>,
     /// The files that have grown so much that they should be flushed now.
     ripe_files: VecDeque<CachedFile>,
-    /// The closed files in order of closing, each with the number of its close. If there are too
-    /// many closed files, the entries of the first ones are dropped.
+    /// The closed files in the order in which they were closed, each with the number of its close.
+    /// If there are too many closed files, those that were closed first are dropped.
     closed: VecDeque<(CachedFile, u64)>,
     close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
-    /// The maximum number of bytes that one plan or one write takes, so that it cannot evict its
-    /// own blocks.
+    /// The maximum number of bytes that one plan or one write covers. The limit keeps it from
+    /// evicting its own blocks.
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,
@@ -290,7 +295,8 @@ pub struct Cache {
     is_stopping: bool,
     hand: usize,
     now: Moment,
-    /// The cache's time when the calendar clock was last read, and the calendar time that was read.
+    /// The cache's own time when it last read the calendar clock, and the calendar time that it
+    /// read.
     calendar: (Moment, Timestamp),
     active_at: Moment,
     activity_seen: u64,
@@ -371,9 +377,9 @@ impl Cache {
         Ok(self.files.name(index))
     }
 
-    /// Compares a version just read with the version that the cache remembers, like
-    /// [`Cache::open`]. This detects changes of files that stay open long. Call it with the version
-    /// that a GETATTR has read anyway.
+    /// Compares a version that was just read with the version that the cache remembers, like
+    /// [`Cache::open`]. This detects changes of files that stay open for a long time. Call it with
+    /// the version that a GETATTR has read anyway.
     pub fn revalidate(&mut self, file: CachedFile, version: FileVersion) {
         let entry = self.files.get_mut(file);
         if entry.version == version || entry.is_sizing {
@@ -384,9 +390,9 @@ impl Cache {
         self.recompute_size(file);
     }
 
-    /// Notes that attributes other than the size were set. `before` and `after` are the versions
+    /// Records that attributes other than the size were set. `before` and `after` are the versions
     /// before and after the change; `set` is the modification time that was set, if any. The cached
-    /// data stays unless these times show that another process has changed the file.
+    /// data is kept, unless these times show that another process has changed the file.
     pub fn note_altered(
         &mut self,
         file: CachedFile,
@@ -408,14 +414,14 @@ impl Cache {
         }
     }
 
-    /// Counts one more open of a file that is open or in use.
+    /// Counts one more open of a file that is already open or in use.
     pub fn hold(&mut self, file: CachedFile) {
         self.files.get_mut(file).open_count += 1;
     }
 
     /// Ends one open. Remaining dirty data is written back when it is old enough. To make the data
-    /// visible to local processes and to report its write errors, run a commit without a sync
-    /// first.
+    /// visible to local processes and to report write errors, run a commit without a sync before
+    /// this call.
     pub fn close(&mut self, file: CachedFile) {
         let entry = self.files.get_mut(file);
         entry.open_count -= 1;
@@ -481,8 +487,8 @@ impl Cache {
         }
     }
 
-    /// Notes that an object has been given a name. If the object had no name before, its cached
-    /// data is no longer dropped when its last open is closed.
+    /// Records that an object has been given a name. If the object had no name before, its cached
+    /// data is now kept when its last open is closed.
     pub fn remember(&mut self, handle: &FileHandle) {
         if let Some(file) = self.find(handle) {
             self.files.get_mut(file).is_unlinked = false;
@@ -526,7 +532,7 @@ impl Cache {
         self.files.get(file).size
     }
 
-    /// Returns the handle of an open file; a handle of zeros for a closed file.
+    /// Returns the handle of an open file, or a handle of zeros if the file is closed.
     #[must_use]
     pub fn handle(&self, file: CachedFile) -> FileHandle {
         self.files.get(file).file.as_ref().map_or(FileHandle::NULL, |file| file.handle())
@@ -568,12 +574,13 @@ pub const BLOCK_BYTES: usize = 4096;
 /// The maximum number of pieces in one result. A read or write that needs more pieces returns fewer
 /// bytes than requested.
 pub const PIECE_COUNT_MAX: usize = 16;
-/// The number of remembered closes below which outdated ones are not removed.
+/// The minimum length of the list of remembered closes at which outdated entries are removed.
 const CLOSED_COUNT_MIN: usize = 64;
 /// The maximum number of bytes of one plan or one write.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
-/// The number of blocks per segment that limits the memory for segments (384 bytes each): there are
-/// at most as many segments as the arena could fill if each segment had this many blocks.
+/// The smallest average number of cached blocks per segment that the cache provides for. It limits
+/// the memory for segments (384 bytes each): their maximum number is the number of blocks in the
+/// arena divided by this.
 const BLOCKS_PER_SEGMENT_MIN: usize = 2;
 /// The maximum number of chunks of an arena, so that block numbers plus one fit in 32 bits.
 const CHUNK_COUNT_MAX: u32 = 1 << 22;

@@ -11,7 +11,7 @@ use super::space::{REFERENCE_MAX, for_contiguous};
 use super::{BLOCK_BYTES, Cache, CachedFile, Piece, Pieces, Pin, Planned, Progress, Read};
 
 impl Cache {
-    /// Prefetches the memory that a read at `offset` accesses first into the processor's cache.
+    /// Prefetches into the processor's cache the memory that a read at `offset` accesses first.
     #[inline]
     pub fn prefetch(&self, file: CachedFile, offset: u64) {
         self.segments.prefetch(file.index, offset / SEGMENT_BYTES);
@@ -68,7 +68,7 @@ impl Cache {
         }
     }
 
-    /// Releases the pin of a piece. Requests that got `Pressure` can then be tried again.
+    /// Releases the pin of a piece. Afterwards, requests that got `Pressure` can be tried again.
     #[inline]
     pub fn unpin(&mut self, pin: Pin) {
         let segment = self.segments.get_mut(pin.0);
@@ -76,8 +76,8 @@ impl Cache {
         segment.pins -= 1;
     }
 
-    /// Returns the handle of the file whose content a piece contains. Returns `None` if the file
-    /// has released the segment; nothing writes to a released segment any more.
+    /// Returns the handle of the file whose content a piece contains. Returns `None` if the file no
+    /// longer uses the piece's segment; in that case nothing writes to the segment any more.
     #[must_use]
     pub fn pinned_file(&self, pin: &Pin) -> Option<FileHandle> {
         let index = self.segments.get(pin.0).file;
@@ -267,7 +267,7 @@ impl Cache {
     }
 }
 
-/// The intermediate state while fills for a range are planned.
+/// The intermediate state of the planning of fills for a range.
 #[derive(Default)]
 struct Found {
     ranges: BlockList,
@@ -276,7 +276,7 @@ struct Found {
     is_short: bool,
 }
 
-/// Returns the blocks `from..to` of a segment as a range of a job.
+/// Returns the blocks `from..to` of a segment in the form that a job uses.
 pub(super) fn blocks(
     slot: u32,
     epoch: u32,
@@ -300,7 +300,7 @@ const BLOCK: usize = BLOCK_BYTES;
 /// The maximum number of ranges of one fill. It is small, so that the first blocks arrive early and
 /// several threads share a long read.
 const FILL_RANGE_COUNT_MAX: usize = 4;
-/// The number of bytes first prefetched for a reader that seems to be sequential.
+/// The size in bytes of the first prefetch for a reader that seems to be sequential.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 /// The likelihood in a CACHE_HINT below which an access counts as unlikely.
 const LIKELIHOOD_MIDDLE: u32 = 4;

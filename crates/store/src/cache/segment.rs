@@ -23,12 +23,12 @@ pub(super) struct Segment {
     pub reference: u8,
     /// True if the slot is in use.
     pub is_live: bool,
-    /// A counter that rises when the file's content changes. Fills that were started at an earlier
-    /// epoch are void.
+    /// A counter that rises when the file's content changes. The result of a fill that was started
+    /// at an earlier epoch is ignored.
     pub epoch: u32,
-    /// If all mapped blocks are consecutive in the arena: the arena block number where block 0 is
-    /// or would be, plus 1; otherwise 0. This field saves a hit the access to `table`, which is in
-    /// another cache line.
+    /// If all mapped blocks of the segment are consecutive in the arena, the arena block number of
+    /// the segment's block 0 (whether it is mapped or not), plus 1. Otherwise 0. This field saves a
+    /// cache hit an access to `table`, which is in another cache line of the processor.
     pub origin: u32,
     /// The blocks that must be written to the file.
     pub dirty: u64,
@@ -36,10 +36,10 @@ pub(super) struct Segment {
     pub flushing: u64,
     /// The invalid blocks that a client is writing.
     pub writing: u64,
-    /// The blocks that are being read from the file. This field begins another cache line, which
-    /// hits of reads and writes do not access.
+    /// The blocks that are being read from the file. This field begins a cache line of the
+    /// processor that cache hits do not access.
     pub filling: u64,
-    /// The arena block number of each block, plus 1; 0 for a block that is not mapped.
+    /// For each block of the segment, its arena block number plus 1; 0 if the block is not mapped.
     pub table: [u32; SEGMENT_BLOCKS],
     /// The slot of the next segment of the file.
     pub next: u32,
@@ -69,8 +69,9 @@ impl Segment {
         }
     }
 
-    /// Returns the arena block number of a mapped block, plus 1, and the first later block (at most
-    /// `stop`) that does not follow contiguously in the arena.
+    /// Returns the arena block number, plus 1, of a mapped block, and the end of the contiguous run
+    /// that starts there: the first later block, at most `stop`, that does not follow contiguously
+    /// in the arena.
     #[inline]
     pub(super) fn run_from(&self, block: u32, stop: u32) -> (u32, u32) {
         if self.origin != 0 {
@@ -105,8 +106,8 @@ impl Segment {
         self.dirty | self.flushing
     }
 
-    /// Invalidates blocks. While clients write to the segment, the invalidated blocks count as
-    /// being written, so that no fill overwrites the clients' bytes.
+    /// Invalidates blocks. If clients are writing to the segment, these blocks are treated as being
+    /// written, so that no fill overwrites the clients' bytes.
     pub(super) fn invalidate(&mut self, blocks: u64) {
         let gone = self.valid & blocks;
         self.valid &= !blocks;
@@ -158,8 +159,8 @@ impl Segments {
         }
     }
 
-    /// Prefetches the segment that [`Segments::find`] will probe first. It is almost always the
-    /// wanted segment.
+    /// Prefetches the segment that [`Segments::find`] would compare first, which is almost always
+    /// the segment that it finds.
     #[inline]
     pub(super) fn prefetch(&self, file: u32, number: u64) {
         let mask = self.index.len() - 1;
@@ -179,7 +180,8 @@ impl Segments {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns the number of slots ever used, over which the clock algorithm cycles.
+    /// Returns the number of slots that were ever used. The clock algorithm cycles over these
+    /// slots.
     pub(super) fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -188,7 +190,7 @@ impl Segments {
         self.live_count >= self.count_max
     }
 
-    /// Adds an empty segment. The caller links it into its file's list.
+    /// Adds an empty segment. The caller must add it to its file's list of segments.
     pub(super) fn insert(&mut self, file: u32, number: u64) -> u32 {
         debug_assert!(!self.is_full() && self.find(file, number).is_none());
         let segment = Segment::new(file, number);
@@ -250,8 +252,8 @@ impl Segments {
     }
 
     /// Returns the index position at which the search for a segment starts. Sixteen consecutive
-    /// segments of a file have consecutive positions, so that they share one or two cache lines of
-    /// the index.
+    /// segments of a file have consecutive positions, so that their index entries share one or two
+    /// cache lines of the processor.
     #[inline]
     fn home(&self, file: u32, number: u64) -> usize {
         let key = u64::from(file).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (number / NEIGHBOURS);

@@ -29,9 +29,10 @@ impl Cache {
         Some(slot)
     }
 
-    /// Maps all blocks `first..end`. Returns false if there is not enough memory. With `reserve`, a
-    /// run that directly follows a mapped block may extend beyond `end`, to the end of its aligned
-    /// window. So a file that grows block by block gets a few long runs.
+    /// Maps all blocks `first..end` of a segment to memory. Returns false if there is not enough
+    /// memory. With `reserve`, a run that directly follows a mapped block may extend beyond `end`,
+    /// to the end of its aligned window, so that a file that grows block by block gets a few long
+    /// runs.
     pub(super) fn map_blocks(&mut self, slot: u32, first: u32, end: u32, reserve: bool) -> bool {
         self.segments.get_mut(slot).writers += 1; // Not idle, so eviction ignores it.
         let mut at = first;
@@ -62,8 +63,9 @@ impl Cache {
         at >= end
     }
 
-    /// Allocates a run of `1 << order` blocks. If no such run is free after a few evictions,
-    /// allocates the longest shorter run. Returns the first block and the number of blocks.
+    /// Allocates a run of `1 << order` blocks. If no run of this length is free after a few
+    /// evictions, allocates a shorter run, as long as possible. Returns the first block and the
+    /// number of blocks.
     fn allocate(&mut self, order: usize) -> Option<(u32, u32)> {
         let found = self.allocate_or_evict(order);
         self.wants_clear |= self.buddy.wants_warm();
@@ -107,7 +109,7 @@ impl Cache {
         None
     }
 
-    /// Frees an idle segment. Frees the file's entry too, if nothing else needs the entry.
+    /// Frees an idle segment, and also the file's entry if nothing else needs the entry.
     pub(super) fn free_segment(&mut self, slot: u32) {
         debug_assert!(self.segments.get(slot).is_idle());
         let file = self.segments.get(slot).file;
@@ -132,8 +134,9 @@ impl Cache {
         }
     }
 
-    /// Detaches a segment from its file. Frees the segment immediately if it is idle, else when the
-    /// clock algorithm finds it idle. The caller has cleared the segment's dirty bits.
+    /// Detaches a segment from its file. Frees the segment immediately if it is idle, otherwise
+    /// later, when the clock algorithm finds it idle. The caller must have cleared the segment's
+    /// dirty bits.
     pub(super) fn release_segment(&mut self, slot: u32) {
         if self.segments.get(slot).is_idle() {
             self.free_segment(slot);
@@ -157,8 +160,8 @@ impl Cache {
         slots
     }
 
-    /// Returns true if the only cached blocks of a file are the single run that is being flushed.
-    /// Then no cached data can become stale by a change of another process meanwhile.
+    /// Returns true if a file has no cached blocks except the single run that is being flushed. A
+    /// change by another process during the flush then cannot make other cached blocks stale.
     pub(super) fn holds_only(&self, owner: CachedFile, ranges: &BlockList) -> bool {
         let [range] = ranges.as_slice() else { return false };
         let segment = self.segments.get(range.slot);
@@ -167,9 +170,10 @@ impl Cache {
         is_only && (segment.valid | segment.filling | segment.writing) & others == 0
     }
 
-    /// Frees blocks that a steadily growing file has just flushed. The next blocks then reuse the
-    /// memory while it is in the processor's cache, and the blocks of other files are not evicted.
-    /// Blocks at the beginning of the file, and blocks that clients read, are not freed.
+    /// Frees the blocks of a steadily growing file that were just flushed. The file's next blocks
+    /// then reuse the memory while it is in the processor's cache, and the blocks of other files
+    /// are not evicted. Blocks at the beginning of the file, and blocks that clients read, are not
+    /// freed.
     pub(super) fn free_flushed(&mut self, file: CachedFile, flushed: &BlockList) {
         let entry = self.files.get(file);
         if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
@@ -221,7 +225,7 @@ impl Cache {
         self.buddy.add_warm(done.block);
     }
 
-    /// Releases free huge pages to the kernel: all of them when idle, otherwise those beyond a
+    /// Releases free huge pages to the kernel: all of them if `is_idle`, otherwise all but a
     /// reserve.
     pub(super) fn trim(&mut self, is_idle: bool) {
         let reserve = if is_idle { 0 } else { WARM_CHUNK_COUNT_MAX };
@@ -254,7 +258,8 @@ fn unlink(segments: &mut Segments, files: &mut Files, slot: u32) {
     segments.detach(slot);
 }
 
-/// Calls `each(first, end)` for every run of mapped blocks that is contiguous in the arena.
+/// Calls `each(first, end)` for every run of a segment's mapped blocks that is contiguous in the
+/// arena.
 pub(super) fn for_contiguous(
     table: &[u32; SEGMENT_BLOCKS],
     first: u32,
@@ -272,16 +277,18 @@ pub(super) fn for_contiguous(
     }
 }
 
-/// The maximum number of evictions to get a long run before a shorter run is taken.
+/// The maximum number of evictions in search of a long run, before a shorter run is accepted.
 const EVICTIONS_PER_ORDER_MAX: usize = 4;
-/// The number of rounds of the clock algorithm after which all segments count as in use: one more
-/// than the largest value of `Segment::reference`.
+/// The number of rounds of the clock algorithm after which it gives up, because all segments are in
+/// use. It is one more than the largest value of `Segment::reference`.
 const CLOCK_ROUNDS_MAX: usize = REFERENCE_MAX as usize + 1;
-/// The number of times that the clock algorithm spares a segment that was hit.
+/// The value of `Segment::reference` after a hit: the number of times that the clock algorithm
+/// spares the segment.
 pub(super) const REFERENCE_MAX: u8 = 2;
 /// The value of `Segment::reference` for a segment that was written but not read.
 pub(super) const REFERENCE_WRITTEN: u8 = 1;
-/// The beginning of a growing file stays cached, up to the size of the cache divided by this.
+/// The divisor for the part of a growing file that stays cached: the file's beginning, up to the
+/// size of the cache divided by this number.
 const GROWN_SHARE: u64 = 16;
 /// The number of free huge pages kept while the cache is in use.
 const WARM_CHUNK_COUNT_MAX: usize = 16;

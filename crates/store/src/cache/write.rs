@@ -1,4 +1,4 @@
-//! Writes: memory of the arena for arriving bytes.
+//! Writes: provides memory of the arena for the bytes that arrive.
 //!
 //! Invariant: before a write gets its memory, the parts of its blocks that the write does not cover
 //! contain the file's bytes (or zeros after the end of the file).
@@ -31,7 +31,8 @@ impl Cache {
         }
     }
 
-    /// Prepares a write like [`Cache::prepare_write`], but ignores earlier losses.
+    /// Prepares a write like [`Cache::prepare_write`], but does not refuse it because of earlier
+    /// losses of data.
     pub fn prepare_write_anyhow(
         &mut self,
         file: CachedFile,
@@ -105,8 +106,8 @@ impl Cache {
         self.stats.write_bytes += u64::from(token.length);
     }
 
-    /// Ends a write whose transfer failed. Blocks that were valid before become dirty, because some
-    /// of the bytes may have arrived. Other blocks count as missing.
+    /// Ends a write whose transfer failed. Some of the bytes may have arrived, so blocks that were
+    /// valid before the write become dirty. Other blocks are treated as missing.
     pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.now = self.now.max(now);
         let file = token.file;
@@ -121,8 +122,9 @@ impl Cache {
         Prepared::Pressure
     }
 
-    /// Prepares a write to a single run of valid blocks, which is the usual case when a file is
-    /// overwritten. Such blocks need no fill. Returns `None` if the write needs more than one run.
+    /// Prepares a write to a single contiguous run of valid blocks, the usual case when a file is
+    /// overwritten. No fill is needed for valid blocks. Returns `None` if the write needs more than
+    /// one run.
     fn room_at_once(&mut self, file: CachedFile, offset: u64, end: u64) -> Option<Span> {
         let number = offset / SEGMENT_BYTES;
         let base = number * SEGMENT_BYTES;
@@ -147,7 +149,8 @@ impl Cache {
         Some(Span { offset: offset_there, length: (end - offset) as u32 })
     }
 
-    /// Makes sure that the partly covered blocks at both ends of a write have the file's content.
+    /// Makes sure that the blocks at both ends of a write, which the write covers only in part,
+    /// have the file's content.
     fn fill_edges(
         &mut self,
         file: CachedFile,
@@ -188,7 +191,7 @@ impl Cache {
     }
 
     /// Prepares the part of a write that lies in one segment. Returns the offset up to which memory
-    /// is ready, or the reason why none is.
+    /// is ready, or the reason why there is none.
     fn prepare_segment(
         &mut self,
         file: CachedFile,
@@ -255,8 +258,8 @@ impl Cache {
         }
     }
 
-    /// Ends a write in every segment that it touched. `takes(valid, written)` returns the written
-    /// blocks that become dirty.
+    /// Ends a write in every segment that it touched. `takes(valid, written)` returns which of the
+    /// written blocks become dirty.
     fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> u64) {
         let (file, now) = (token.file, self.now);
         let disk_size = self.files.get(file).version.size;
@@ -309,7 +312,7 @@ impl Cache {
         }
     }
 
-    /// Notes that the file's content, as the cache shows it, has changed.
+    /// Records that the file's content, as the cache shows it to clients, has changed.
     pub(super) fn note_change(&mut self, file: CachedFile) {
         let mut stamp = self.calendar();
         let entry = self.files.get_mut(file);
@@ -332,7 +335,8 @@ impl Cache {
         entry.changed_at = changed_at;
     }
 
-    /// Returns the calendar time, which is read at most once for each time passed to the cache.
+    /// Returns the calendar time. The calendar clock is read at most once for each time value that
+    /// is passed to the cache.
     fn calendar(&mut self) -> Timestamp {
         if self.calendar.0 != self.now {
             // The coarse clock is a few milliseconds late, but costs a tenth as much as the exact
@@ -361,7 +365,7 @@ impl Cache {
     }
 }
 
-/// Returns the earliest time that a time stamp can distinguish from `time`.
+/// Returns the next later time that a file system's time stamp can express.
 fn just_after(time: Timestamp) -> Timestamp {
     if time.nanoseconds < NANOSECONDS_MAX {
         Timestamp { nanoseconds: time.nanoseconds + 1, ..time }

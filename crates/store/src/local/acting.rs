@@ -2,17 +2,18 @@
 //!
 //! Invariant: in a directory with the sticky bit, the kernel compares the owner of a removed or
 //! replaced object with the caller in the same call that removes the object. A check by the server
-//! in advance would only apply to the object that had the name at that time.
+//! in advance would be made on the object that has the name at that time, which may be another
+//! object.
 
 use rustix::process::Uid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_res_uid};
 
-/// While this value exists, the kernel treats this thread as the caller. The thread keeps its
-/// access to directories, because that access was checked before.
+/// A guard. While it exists, the kernel checks this thread's calls with the caller's permissions.
+/// The thread can still access every directory, because that access was checked before.
 pub(super) struct Acting(());
 
 impl Acting {
-    /// Starts to act for a user; `None` if this process may not change its user.
+    /// Starts to act for a user. `None` if this process may not act for other users.
     pub(super) fn begin(uid: u32) -> Option<Self> {
         let mut sets = capabilities(None).ok()?;
         set_thread_res_uid(None, Some(Uid::from_raw(uid)), None).ok()?;
@@ -35,6 +36,6 @@ impl Drop for Acting {
     }
 }
 
-/// The capabilities that allow access to every directory.
+/// The capabilities that allow a thread to access every directory.
 const DIRECTORY_RIGHTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);

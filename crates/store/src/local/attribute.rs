@@ -80,13 +80,13 @@ impl LocalStore {
         }
     }
 
-    /// Returns the attributes of the named attribute whose name has this hash.
+    /// Returns the attributes of a named attribute. `number` is the hash of its name.
     pub(super) fn attribute_attributes(&self, node: &Arc<Node>, number: u64) -> Result<Attributes> {
         self.attribute_numbered(node, number)?.attributes(&self.live_status(node)?.attributes)
     }
 
-    /// Checks that the caller may read or write the object. Other callers may not learn which
-    /// attributes exist.
+    /// Checks that the caller may read or write the object. Other callers must not learn which
+    /// named attributes exist.
     fn check_either(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         let acl = self.acl_for(who, node, found)?;
         let guard = Guard::new(found, acl.as_ref());
@@ -110,7 +110,7 @@ impl LocalStore {
         })
     }
 
-    /// Finds the attribute whose name has the hash in a handle.
+    /// Finds the named attribute for which `number`, from a handle, is the hash of its name.
     fn attribute_numbered(&self, node: &Arc<Node>, number: u64) -> Result<Attribute> {
         let names = xattr::user_names(node.fd())?;
         let mut names = names.into_iter();
@@ -134,7 +134,7 @@ impl LocalStore {
         }
     }
 
-    /// Opens the named attribute whose name has this hash.
+    /// Opens a named attribute. `number` is the hash of its name.
     pub(super) fn open_attribute(
         &self,
         who: &Credentials,
@@ -222,7 +222,7 @@ impl LocalStore {
         Ok((Created { object, is_new, change }, file))
     }
 
-    /// Sets the size of a named attribute, which is its only attribute that can be set.
+    /// Sets the size of a named attribute. Its other attributes cannot be set.
     pub(super) fn change_attribute(
         &self,
         who: &Credentials,
@@ -290,9 +290,9 @@ impl LocalStore {
         Ok(Renamed { source: change, target: change, replaced })
     }
 
-    /// Lists an attribute directory. A cookie is computed from the name alone, and entries are
-    /// sorted by their cookies, so the order does not change when other attributes are added or
-    /// removed.
+    /// Lists an attribute directory. The cookie of an entry is computed from its name alone, and
+    /// entries are sorted by their cookies. So the order does not change when other attributes are
+    /// added or removed.
     pub(super) fn list_attributes(
         &self,
         who: &Credentials,
@@ -330,8 +330,8 @@ impl LocalStore {
         Ok(page)
     }
 
-    /// Returns the object whose attribute directory has this handle. Returns `None` for other
-    /// handles.
+    /// Returns the object to whose named attributes this handle of an attribute directory leads.
+    /// Returns `None` for other handles.
     pub(super) fn in_attributes(&self, handle: &FileHandle) -> Result<Option<Arc<Node>>> {
         match self.resolve(handle)? {
             Target::Attributes(node) => Ok(Some(node)),
@@ -342,7 +342,8 @@ impl LocalStore {
 }
 
 impl Attribute {
-    /// Returns the attributes of this named attribute. Fails with `Stale` if it was removed.
+    /// Returns the attributes of this named attribute, given those of its object. Fails with
+    /// `Stale` if the named attribute was removed.
     fn attributes(&self, object: &Attributes) -> Result<Attributes> {
         let size = xattr::size(self.node.fd(), &self.name)?.ok_or(StoreError::Stale)? as u64;
         Ok(Attributes {
@@ -365,7 +366,7 @@ pub(super) struct AttributeFile {
     key: FileKey,
     attribute: Attribute,
     may_write: AtomicBool,
-    /// Serializes writes, because a write reads the whole value and sets it again.
+    /// Serializes writes, because a write reads the whole value, changes it, and sets it again.
     turn: Mutex<()>,
 }
 
@@ -378,7 +379,8 @@ impl AttributeFile {
         xattr::get(self.fd(), &self.attribute.name)?.ok_or(StoreError::Stale)
     }
 
-    /// Changes the value. Never recreates an attribute that was removed meanwhile.
+    /// Changes the value with a closure. Never recreates a named attribute that was removed
+    /// meanwhile.
     fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut value = self.value()?;
@@ -452,7 +454,7 @@ impl File for AttributeFile {
     }
 }
 
-/// Checks that a value of this size is possible, and converts the size.
+/// Checks that a named attribute can have a value of this size, and converts the size.
 fn bounded(size: u64) -> Result<usize> {
     let size = usize::try_from(size).map_err(|_| StoreError::TooBig)?;
     if size > xattr::VALUE_BYTES_MAX { Err(StoreError::TooBig) } else { Ok(size) }

@@ -21,14 +21,16 @@ use crate::file::File;
 use crate::name;
 use crate::rules::{Guard, check_open};
 
-/// A directory in which the caller may change entries, and the entry that it wants to change.
+/// An entry that the caller wants to change, and its directory, in which the caller may change
+/// entries.
 pub(super) struct Entry {
     pub parent: Arc<Node>,
     pub before: Attributes,
-    /// The readings of the clocks just before the change.
+    /// The readings of the clocks just before the change of the directory.
     pub begun: Clocks,
     pub found: Option<(Arc<Node>, Attributes)>,
-    /// True if only its owner may remove the entry, because the directory is sticky.
+    /// True if only the owner of the entry's object may remove the entry, because the directory has
+    /// the sticky bit.
     pub is_owners: bool,
 }
 
@@ -114,7 +116,8 @@ impl LocalStore {
         Ok(ChangeInfo { before: before.change, after, atomic: false })
     }
 
-    /// Finds an entry of a directory whose entries the caller may change.
+    /// Finds an entry in a directory, after checking that the caller may change the directory's
+    /// entries.
     pub(super) fn entry(
         &self,
         who: &Credentials,
@@ -140,14 +143,14 @@ impl LocalStore {
         Ok(Entry { parent, before, begun, found, is_owners })
     }
 
-    /// Starts to act as the caller, so that the kernel checks the owner of an object whose name is
-    /// removed. Returns `None` if the owner does not matter, or if this process cannot act for
-    /// others.
+    /// Starts to act as the caller, so that the kernel compares the caller with the owner of an
+    /// object whose name is removed. Returns `None` if the owner does not matter, or if this
+    /// process cannot act for others.
     pub(super) fn act_for(&self, who: &Credentials, is_owners: bool) -> Option<Acting> {
         if is_owners && self.effective_uid == 0 { Acting::begin(who.uid()) } else { None }
     }
 
-    /// Opens an object whose attributes were just read.
+    /// Opens an object whose attributes the caller has just read.
     pub(super) fn open_found(
         &self,
         who: &Credentials,
@@ -189,5 +192,5 @@ impl LocalStore {
     }
 }
 
-/// The user id that stands for the owner of an entry that does not exist. No user has this id.
+/// A user id that no user has. It stands for the owner of an entry that does not exist.
 const NOBODYS: u32 = u32::MAX;

@@ -4,8 +4,9 @@
 //! - A new object has mode 0 until it belongs to the caller, so that no other user can use it in
 //!   between. An object that belongs to the caller from the start is created with its final mode.
 //! - Owner, mode, size and times are set only through a descriptor of the created object. For a
-//!   regular file the kernel returns that descriptor. Any other object must be opened by its name,
-//!   which the owner of the directory may have given to another object meanwhile; see [`Making`].
+//!   regular file the kernel returns that descriptor. Any other object must be opened by its name;
+//!   meanwhile the owner of the directory may have given the name to another object (see
+//!   [`Making`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -72,8 +73,8 @@ impl LocalStore {
         Ok((Created { object, is_new: false, change: same(&before) }, file))
     }
 
-    /// Opens an existing file by its directory entry. In the directory, the caller needs only
-    /// search permission.
+    /// Opens an existing file by its directory entry. The caller needs only search permission on
+    /// the directory.
     fn open_child(
         &self,
         who: &Credentials,
@@ -135,7 +136,7 @@ impl LocalStore {
     }
 
     /// Creates a file that does not exist. Uses the descriptor that the kernel returns for the new
-    /// file, because a moment later the name may lead to another object.
+    /// file, because the name may lead to another object a moment later.
     fn make_new_file(
         &self,
         who: &Credentials,
@@ -168,10 +169,10 @@ impl LocalStore {
         Ok((created, file))
     }
 
-    /// Returns the node of an object that was just created. If a system call filter forbids asking
-    /// the kernel for the object's `O_PATH` descriptor, the object is opened by its name, which
-    /// takes a third of the time that `/proc` needs. If the name leads to another object already,
-    /// `/proc` is used.
+    /// Returns the node of an object that was just created. If a system call filter forbids getting
+    /// an `O_PATH` descriptor of the object from the kernel, the object is opened by its name,
+    /// because that takes a third of the time of a call through `/proc`. If the name already leads
+    /// to another object, `/proc` is used.
     fn adopt_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         if let Some(path) = sys::path_of(made.as_fd()) {
             return self.adopt(path, parent);
@@ -185,7 +186,7 @@ impl LocalStore {
         self.adopt(sys::reopen_path(made.as_fd())?, parent)
     }
 
-    /// Truncates a file whose attributes were just read.
+    /// Truncates a file whose attributes the caller has just read.
     fn cut(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(node)?;
         if !self.allows(who, node, found, WRITE)? {
@@ -302,7 +303,7 @@ impl LocalStore {
             && is_young)
     }
 
-    /// Sets the attributes of a created object. Returns the object.
+    /// Sets the attributes of an object that was just created. Returns the object.
     fn finish(
         &self,
         (node, made): (&Node, Status),
@@ -335,8 +336,9 @@ impl LocalStore {
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
 
-    /// Returns the attributes that must still be set on a new object: the caller's ownership, and
-    /// all wanted attributes that it does not have. `made` are the attributes it was created with.
+    /// Returns the attributes that must still be set on a new object: the ownership of the caller,
+    /// and all requested attributes that the object does not have. `made` contains the attributes
+    /// with which the object was created.
     fn wanted(
         &self,
         who: &Credentials,
@@ -400,16 +402,18 @@ fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
     sys::apply(node.fd(), &AttributeChanges { size: None, ..*set })
 }
 
-/// The description of an object for which the kernel returns no descriptor when it is created.
+/// The expected properties of an object that was just created, if the kernel returns no descriptor
+/// of it.
 ///
 /// The object is opened by the name under which it was created. The owner of the directory may have
-/// given that name to another object meanwhile, and must not make the server give that object away.
-/// Therefore attributes are set only on an object that looks exactly like the object just created.
+/// given that name to another object meanwhile, and must not be able to make the server give that
+/// object to another user. Therefore attributes are set only on an object that looks exactly like
+/// the object just created.
 struct Making<'a> {
     kind: ObjectType,
     /// The mode with which the object was created.
     mode: u32,
-    /// The text of the symbolic link to create; `None` for other objects.
+    /// The text of the symbolic link to create. `None` for other objects.
     text: Option<&'a [u8]>,
     /// The time just before the creation, by the clock that file systems use for creation times.
     begun: Timestamp,
@@ -426,14 +430,15 @@ fn kind_of(node: &NewNode<'_>) -> ObjectType {
     }
 }
 
-/// Rounds a time down to the resolution of the file system. `kept` is the nanosecond part of a time
-/// that the file system has stored: if it is 0, the file system keeps only whole seconds.
+/// Rounds a time down to the resolution of a file system's times. `kept` is the nanosecond part of
+/// a time that the file system has stored. If it is 0, the file system is assumed to keep only
+/// whole seconds.
 fn coarse(time: Timestamp, kept: u32) -> Timestamp {
     let grain = if kept == 0 { 1_000_000_000 } else { BIRTH_GRAIN_NANOSECONDS };
     Timestamp { nanoseconds: time.nanoseconds - time.nanoseconds % grain, ..time }
 }
 
-/// Returns the error of an OPEN with creation for an existing object, if the mode forbids one.
+/// Returns an error if an OPEN with this creation mode must fail because the object exists.
 fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
     match mode {
         CreateMode::NoCreate | CreateMode::Unchecked => Ok(()),
@@ -459,7 +464,7 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     (half(&verifier.0[..4]), half(&verifier.0[4..]))
 }
 
-/// The mode bits that make a program run as the user or group of its file.
+/// The set-user-id bit, which makes a program run as the owner of its file.
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 /// The modes of new objects if the request contains no mode.

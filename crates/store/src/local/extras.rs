@@ -1,7 +1,8 @@
 //! Access control lists, MIME types, and the attributes of file systems.
 //!
-//! Invariant: an attribute that a file system does not keep is reported as missing, never invented.
-//! The only exception is a list of three entries, which is stored as a mode.
+//! Invariant: an attribute that a file system does not keep is reported as missing, and no value is
+//! made up. The only exception is an access control list of three entries, because it is stored as
+//! the mode.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -19,12 +20,12 @@ use crate::error::{Result, StoreError};
 use crate::rules::{ACL_KINDS, Guard, check_extras, common_fs_attributes, set_group_left};
 use crate::store::{ExtraChanges, Extras, ExtrasWanted};
 
-/// Returns the access list of an object, or `None` if the mode expresses all of it.
+/// Returns the POSIX access list of an object. `None` if the mode expresses the whole list.
 pub(super) fn access_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, ACCESS_LIST)
 }
 
-/// Returns the default list for new objects in a directory, if there is one.
+/// Returns the default list, which new objects in a directory get. `None` if there is none.
 pub(super) fn default_list(object: BorrowedFd<'_>) -> Result<Option<PosixAcl>> {
     list(object, DEFAULT_LIST)
 }
@@ -136,7 +137,7 @@ impl LocalStore {
     }
 }
 
-/// Returns the lists of an object; `None` if one of them cannot be parsed.
+/// Returns the access control lists of an object. `None` if one of them cannot be parsed.
 fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     let read = |read: Result<Option<PosixAcl>>| match read {
         Err(StoreError::Access) => Ok(Err(())),
@@ -151,8 +152,8 @@ fn lists(node: &Node, found: &Attributes) -> Result<Option<Lists>> {
     Ok(default.ok().map(|default| Lists { access, default }))
 }
 
-/// Sets both lists. The default list is set first, because that can fail even if the access list is
-/// only a mode.
+/// Sets both lists of an object. The default list is set first, because setting it can fail even if
+/// the access list is only a mode.
 fn set_lists(node: &Node, found: &Attributes, lists: &Lists) -> Result<()> {
     let fd = node.fd();
     match &lists.default {
@@ -172,14 +173,15 @@ fn set_lists(node: &Node, found: &Attributes, lists: &Lists) -> Result<()> {
     }
 }
 
-/// Returns true if names in a directory compare without case (ext4 and f2fs: casefold).
+/// Returns true if names in a directory are compared without regard to case (ext4 and f2fs:
+/// casefold).
 fn is_case_insensitive(directory: BorrowedFd<'_>) -> bool {
     let flags = sys::open_directory(directory).map(rustix::fs::ioctl_getflags);
     matches!(flags, Ok(Ok(flags)) if flags.bits() & CASEFOLD != 0)
 }
 
-/// Returns the maximum number of hard links of a file, as `pathconf` reports it. The kernel does
-/// not report this limit, so it is taken from the kernel's sources.
+/// Returns the maximum number of hard links of a file, as `pathconf` reports it. The number is
+/// taken from the kernel's sources, because the kernel does not report it.
 fn link_count_max(magic: u64) -> Option<u32> {
     match magic {
         EXT4 => Some(65_000),
@@ -193,7 +195,7 @@ const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 /// The extended attribute for the MIME type, which desktop environments use too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
-/// The flag `FS_CASEFOLD_FL` of the kernel: names in the directory compare without case.
+/// The kernel's flag `FS_CASEFOLD_FL`: names in the directory are compared without regard to case.
 const CASEFOLD: u32 = 0x4000_0000;
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;

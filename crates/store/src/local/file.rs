@@ -4,8 +4,8 @@
 //! - There is one [`LocalFile`] per object at a time, even if the object is opened several times.
 //!   The file becomes writable with the first open for writing, and stays writable.
 //! - Once a caller other than the superuser may write, each write checks the mode for set-id bits.
-//!   They can appear at any time, and then the written data would run with the rights of the file's
-//!   owner.
+//!   The set-id bits can be set at any time, and then a program that the caller writes would run
+//!   with the rights of the file's owner.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -26,13 +26,14 @@ use crate::error::{Result, StoreError};
 use crate::file::{File, FileKey};
 use crate::rules::without_set_ids;
 
-/// An open regular file; see the [module](self).
+/// An open regular file of a local file system; see the [module](self).
 pub(super) struct LocalFile {
     pub key: FileKey,
     pub node: Arc<Node>,
     reader: OnceLock<OwnedFd>,
     writer: OnceLock<OwnedFd>,
-    /// True if a caller other than the superuser may write. Each write then clears set-id bits.
+    /// True if a caller other than the superuser may write. Each write then clears the set-id bits
+    /// of the file's mode.
     strips_set_id: AtomicBool,
 }
 
@@ -47,7 +48,8 @@ impl LocalFile {
         }
     }
 
-    /// Adds the descriptor of a new file, which is open for reading and writing whatever its mode.
+    /// Sets the descriptor of a file that was just created. The descriptor allows reading and
+    /// writing whatever mode the file has.
     pub(super) fn allow_with(&self, writer: OwnedFd, strips_set_id: bool) {
         if strips_set_id {
             self.strips_set_id.store(true, Ordering::Relaxed);
@@ -55,9 +57,10 @@ impl LocalFile {
         self.writer.get_or_init(|| writer);
     }
 
-    /// Opens the file for reading, and with `writes` also for writing. Write-back needs both,
-    /// because it reads the rest of partly written blocks. If this process can open every file, the
-    /// open for reading is delayed until the first read, so that a cached file needs no descriptor.
+    /// Opens the file for reading and, if `writes` is true, also for writing. Write-back needs
+    /// both, because it reads the rest of partly written blocks. If this process can open every
+    /// file, the open for reading is delayed until the first read, so that a cached file needs no
+    /// descriptor.
     pub(super) fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
         let (slot, flags) =
             if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
@@ -90,10 +93,11 @@ impl LocalFile {
         self.writer.get().map(AsFd::as_fd).ok_or(StoreError::Access)
     }
 
-    /// Changes the data with `change`, and clears set-id bits. The bits are cleared before the
-    /// change, and again after it if a process has set them in between. A file cannot be executed
-    /// while it is open for writing. A server that may not change the mode of other users' files is
-    /// not the superuser, so the kernel itself clears the bits when the server writes.
+    /// Changes the data with `change`, and clears the set-id bits of the mode. The bits are cleared
+    /// before the change, and again after it in case a process has set them meanwhile. A file
+    /// cannot be executed while it is open for writing. If the server may not change the mode of
+    /// other users' files, it is not the superuser, so the kernel itself clears the bits when the
+    /// server writes.
     fn clear_set_ids_around(
         &self,
         fd: BorrowedFd<'_>,
@@ -223,9 +227,9 @@ impl CloneSource for Blocks {
     }
 }
 
-/// True if the kernel lets this process open every readable file. Opening a file early would then
-/// not reveal an error, so the open is delayed.
+/// True if the kernel lets this process open every readable file. Opening a file early then cannot
+/// reveal an error, so the file is opened only when it is needed.
 static OPENS_LATE: LazyLock<bool> = LazyLock::new(|| rustix::process::geteuid().is_root());
 
-/// The suffix that the kernel adds to a removed name.
+/// The suffix that the kernel appends to the path of a file whose name was removed.
 const GONE: &[u8] = b" (deleted)";

@@ -107,7 +107,7 @@ impl LocalStore {
     }
 }
 
-/// The entries and bytes that still fit in a page.
+/// The number of entries and of bytes for which a page still has room.
 pub(super) struct Budget {
     entries: usize,
     bytes: usize,
@@ -136,5 +136,5 @@ impl Budget {
 const FIRST: u64 = 3;
 const BUFFER_BYTES: usize = 32 << 10;
 const BUFFER_BYTES_MIN: usize = 2 << 10;
-/// The bytes that the kernel needs for one entry with the longest name.
+/// The size in bytes of the kernel's buffer for one directory entry with the longest name.
 const ENTRY_BYTES_MAX: usize = 280;

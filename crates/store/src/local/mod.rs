@@ -1,7 +1,7 @@
 //! Serves directories of this machine in place.
 //!
-//! Invariant: every system call with a name takes a single component, relative to a descriptor of
-//! an object that was proved to be beneath an export. It follows no symbolic link.
+//! Invariant: every system call with a name takes a single component, relative to the descriptor of
+//! a directory that was proved to be beneath an export. No system call follows a symbolic link.
 
 mod acting;
 mod attribute;
@@ -55,20 +55,21 @@ pub struct Export {
     pub name: OsString,
     /// The path of the directory.
     pub path: PathBuf,
-    /// True if changes are refused.
+    /// True if the store refuses changes to the export.
     pub read_only: bool,
     /// Selects the identities that are replaced by [`Export::anonymous`].
     pub squash: Squash,
-    /// The identity that replaces squashed ones.
+    /// The identity that replaces the identities that `squash` selects.
     pub anonymous: Credentials,
-    /// True if clients may enter file systems mounted beneath the export that this host's kernel
-    /// keeps on a disk or in memory. Pseudo file systems, and file systems that depend on another
-    /// host or a process, are never entered, because a hang there would stop all clients.
+    /// True if clients may enter file systems that are mounted beneath the export and that this
+    /// host's kernel keeps on a disk or in memory. Pseudo file systems, and file systems that
+    /// depend on another host or on a process, are never entered, because a call that hangs there
+    /// would stop all clients.
     pub cross_mounts: bool,
 }
 
 impl Export {
-    /// Creates an export that all clients may change, each with its own identity.
+    /// Creates an export in which every client acts with its own identity and may make changes.
     #[must_use]
     pub fn new(name: impl Into<OsString>, path: impl Into<PathBuf>) -> Self {
         Self {
@@ -82,21 +83,21 @@ impl Export {
     }
 }
 
-/// Selects the identities that are replaced by the anonymous identity of an export.
+/// Selects the identities that the anonymous identity of an export replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
     /// No identity is replaced.
     #[default]
     Nobody,
-    /// User 0 is replaced by the anonymous user, and group 0 by the anonymous group.
+    /// User 0 is replaced by the anonymous user id, and group 0 by the anonymous group id.
     Root,
     /// All identities are replaced.
     All,
 }
 
 impl Squash {
-    /// Returns the identity to use in the export: `who`, with the squashed parts replaced by
-    /// `anonymous`.
+    /// Returns the identity to use in the export: `who`, in which the parts to squash are replaced
+    /// by those of `anonymous`.
     #[must_use]
     pub fn apply<'w>(
         self,
@@ -128,13 +129,14 @@ pub struct LocalConfig {
     /// The maximum number of descriptors kept open for recently used handles. The store lowers it
     /// to a quarter of the process's descriptor limit.
     pub descriptor_count_max: usize,
-    /// True to use the kernel's file handles if this process has the privilege. Tests set it to
-    /// false.
+    /// True if the store uses the kernel's file handles, provided that this process has the
+    /// privilege. Tests set it to false.
     pub kernel_handles: bool,
-    /// True to make each change of a name durable before the reply (fsync of the directory).
+    /// True if each change of a name is made durable before the reply, by an fsync of the
+    /// directory.
     pub durable_names: bool,
-    /// The maximum number of directory entries read in a search. Without kernel handles, a search
-    /// is needed for an object whose handle was issued before a restart.
+    /// The maximum number of directory entries that one search reads. A search is needed if there
+    /// are no kernel handles and an object's handle was issued before a restart.
     pub search_entry_count_max: usize,
 }
 
@@ -177,20 +179,20 @@ pub enum StartError {
     },
 }
 
-/// A store that serves directories of this machine, with the terms that apply to a group of
-/// clients. See the [module](self).
+/// A store that serves directories of this machine to clients with the same terms of access. See
+/// the [module](self).
 pub struct LocalStore {
     shared: Arc<Shared>,
     /// The terms for each export, in the order of the exports.
     terms: Vec<ExportTerms>,
 }
 
-/// The state that all views of the store with different terms have in common.
+/// The state that all views of a local store share; each view has its own terms of access.
 pub struct Shared {
     exports: Vec<ExportRoot>,
     export_ids: Vec<u64>,
     sealer: Sealer,
-    /// The directories that clients may neither enter nor move.
+    /// The server's own directories, which clients may neither enter nor move.
     own_directories: OwnDirectories,
     virtual_root: FileHandle,
     nodes: Mutex<NodeTable>,
@@ -202,17 +204,18 @@ pub struct Shared {
     attribute_files: Mutex<OpenFiles<AttributeFile>>,
     /// The file systems mounted beneath the exports.
     beneath: Beneath,
-    /// For each file system seen so far, an open directory for `open_by_handle_at`.
+    /// An open directory in each file system seen so far, which `open_by_handle_at` needs.
     mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
     uses_kernel_handles: bool,
-    /// The user that the server runs as. If it is 0, new files can be given to their creators.
+    /// The user id that the server runs as. If it is 0, the server can give new files to the users
+    /// that create them.
     effective_uid: u32,
     effective_gid: u32,
     durable_names: bool,
     search_entry_count_max: usize,
-    /// The time of the start, which is the change attribute of the virtual root: its list of
-    /// exports does not change later.
+    /// The time of the start, in nanoseconds. It serves as the change attribute of the virtual
+    /// root, because the list of exports does not change after the start.
     started: u64,
 }
 
@@ -225,7 +228,7 @@ struct ExportRoot {
     /// True if the export's root is the root of a mounted file system, so that all its objects are
     /// beneath the export.
     is_whole: bool,
-    /// True if this host's kernel serves the file system without another host or process.
+    /// True if this host's kernel serves the export's file system without another host or process.
     is_local: bool,
     /// True if clients may enter file systems mounted beneath the export.
     crosses: bool,
@@ -320,7 +323,7 @@ impl LocalStore {
         self.exports.len() > 1
     }
 
-    /// Returns the open file of an object, if there is one.
+    /// Returns the entry of an object in the table of open files, if it has one.
     fn open_file(&self, handle: &FileHandle) -> Option<Arc<LocalFile>> {
         lock(&self.files).get(handle)
     }
@@ -351,7 +354,7 @@ impl LocalStore {
     }
 
     /// Returns the identity with which a caller uses the export of a handle. For a handle that this
-    /// server did not issue, returns `who`, because the handle is refused later.
+    /// server did not issue, returns `who`; such a handle is refused later.
     fn entering<'w>(&'w self, who: &'w Credentials, handle: &FileHandle) -> Cow<'w, Credentials> {
         match self.terms_of(handle) {
             Some(terms) => terms.squash.apply(who, &terms.anonymous),
@@ -376,7 +379,8 @@ impl LocalStore {
         Some(self.sealer.seal(&Parts { export: export.id, ..parts }))
     }
 
-    /// Returns an open directory of a file system, for opening objects by handle.
+    /// Returns an open directory of a file system. The directory is needed to open objects by
+    /// kernel handle.
     fn mount_of(&self, export: usize, file_system: u64) -> Result<Arc<OwnedFd>> {
         let known = |store: &Self| lock(&store.mounts).get(&(export, file_system)).cloned();
         if let Some(mount) = known(self) {
@@ -395,8 +399,8 @@ impl LocalStore {
         known(self).ok_or(StoreError::Stale)
     }
 
-    /// Returns the number of the file system of a mount beneath an export, and remembers one of its
-    /// directories for later opens by handle.
+    /// Returns the number of the file system of a mount beneath an export, and keeps one of its
+    /// directories open for later opens by kernel handle.
     fn file_system_of(
         &self,
         export: usize,
@@ -421,8 +425,8 @@ impl LocalStore {
     }
 }
 
-/// The open objects by handle. Entries whose object is closed are removed when the table has
-/// doubled.
+/// The open objects by handle. The entries of objects that were closed meanwhile are removed
+/// whenever the table has doubled in size.
 struct OpenFiles<T> {
     by_handle: QuickMap<FileHandle, Weak<T>>,
     count_at_look: usize,
@@ -479,8 +483,8 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     Ok(())
 }
 
-/// Returns the limit of descriptors for handles. The other descriptors of the process are for open
-/// files, connections and the program itself.
+/// Returns the maximum number of descriptors that handles may use. The remaining descriptors of the
+/// process are for open files, connections and the program itself.
 fn descriptor_bound(wanted: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.map_or(usize::MAX, |limit| limit as usize / 4);
@@ -499,7 +503,7 @@ fn export_word(handle: &FileHandle) -> u64 {
     handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Checks that a directory on this medium can be served.
+/// Returns an error if a directory on a file system of this kind cannot be served.
 fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
     match medium {
         Medium::Local => Ok(()),
@@ -530,9 +534,9 @@ pub const DESCRIPTOR_COUNT_MAX: usize = 16_384;
 pub const SEARCH_ENTRY_COUNT_MAX: usize = 1_000_000;
 /// The maximum number of exports of a server.
 const EXPORT_COUNT_MAX: usize = 256;
-/// The maximum number of file systems mounted beneath the exports.
+/// The maximum number of file systems mounted beneath exports that the store supports.
 const MOUNT_COUNT_MAX: usize = 4096;
-/// The minimum number of descriptors for handles, even if the process's limit is low.
+/// The minimum number of descriptors that handles may use, even if the process's limit is low.
 const DESCRIPTOR_COUNT_MIN: usize = 64;
-/// The number of open files below which the table is not scanned for closed ones.
+/// The number of open files up to which the table is not scanned for closed files.
 const FILE_TABLE_MIN: usize = 64;

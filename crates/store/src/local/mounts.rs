@@ -1,7 +1,8 @@
-//! Mounts: which file system an object is on, and which mounts may be entered.
+//! Mounts: determines on which file system an object is, and which mounts may be entered.
 //!
-//! Invariant: the kernel's table of mounts decides whether a mount may be entered, before any call
-//! reaches its file system. A file system that depends on another host or process may never reply.
+//! Invariant: before any call reaches a mounted file system, the kernel's table of mounts decides
+//! whether the mount may be entered. The reason is that calls to a file system that depends on
+//! another host or process may hang.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -21,12 +22,13 @@ pub(super) struct MountPoint {
     pub medium: Medium,
 }
 
-/// The kind of a file system, by what its operation depends on.
+/// The kind of a file system, according to what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     /// A file system that this host's kernel serves from a disk or from memory.
     Local,
-    /// A file system that shows the state of this host's kernel. Its files are not real files.
+    /// A pseudo file system, which shows the state of this host's kernel. Its files are not real
+    /// files.
     Pseudo,
     /// A file system that depends on another host or a process, and may hang. All unknown types
     /// count as foreign.
@@ -57,20 +59,22 @@ pub(super) fn mount_points() -> Vec<MountPoint> {
 pub(super) struct Beneath {
     /// The time of the last check for changes, by [`sys::millis`].
     looked_at: AtomicU64,
-    /// False if there are no mounts beneath the exports, which is the usual case. Names then need
-    /// no further check.
+    /// True if there are mounts beneath the exports. Usually there are none; names then need no
+    /// further check.
     is_any: AtomicBool,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// The kernel's table. Polling it reports an event when a mount was added or removed.
+    /// The kernel's table of mounts, kept open. Polling it reports an event when a mount was added
+    /// or removed.
     table: Option<File>,
     /// The last components of the mounts' paths.
     names: HashSet<Vec<u8>>,
     points: Vec<MountPoint>,
-    /// True if there are more mounts than the limit, so that some were not read.
+    /// True if there are more mounts than the limit, so that the table does not contain all of
+    /// them.
     is_cut: bool,
     /// The ids of the mounts that were logged already.
     told: BTreeSet<u64>,
@@ -87,10 +91,10 @@ impl Beneath {
         }
     }
 
-    /// Returns true if a file system may be mounted at an entry with this name. This is checked
-    /// before the entry is queried, because the query would reach the mounted file system. `now`
-    /// must be a recent result of [`sys::millis`]: a mount that was added after that time may go
-    /// unnoticed.
+    /// Returns true if a file system may be mounted at an entry with this name. This must be
+    /// checked before the entry is queried, because the query would reach the mounted file system.
+    /// `now` must be a recent result of [`sys::millis`]: a mount that was added after that time may
+    /// go unnoticed.
     pub(super) fn may_be_at(&self, name: &[u8], exports: &[ExportRoot], now: u64) -> bool {
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
             self.look(exports);
@@ -102,7 +106,7 @@ impl Beneath {
         known.is_cut || known.names.contains(name)
     }
 
-    /// Returns the id and the medium of the mount at a path, if there is one.
+    /// Returns the id and the kind of the mount at a path, if there is one.
     pub(super) fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
         self.look(exports);
         let known = lock(&self.known);
@@ -119,8 +123,8 @@ impl Beneath {
         local.filter_map(|mount| way_from(root, &mount.point).map(<[u8]>::to_vec)).collect()
     }
 
-    /// Returns true if a mount was not logged yet, and notes it as logged. Always returns false
-    /// after too many mounts, so that the table stays bounded.
+    /// Returns true if a mount was not logged yet, and records it as logged. Always returns false
+    /// after a maximum number of mounts, so that the table of logged mounts stays bounded.
     pub(super) fn is_news(&self, mount_id: u64) -> bool {
         let mut known = lock(&self.known);
         known.told.len() < MOUNT_COUNT_MAX && known.told.insert(mount_id)
@@ -170,7 +174,8 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     Some(MountPoint { id, root, point, medium: Medium::of(words.next()?) })
 }
 
-/// Decodes a path of the table, in which blanks and backslashes are written as octal digits.
+/// Decodes a path of the kernel's table of mounts, in which blanks and backslashes are written as
+/// octal digits.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -192,7 +197,7 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// The maximum time that a new mount may go unnoticed, in milliseconds.
+/// The maximum time in milliseconds for which a new mount may go unnoticed.
 const LOOK_MILLISECONDS: u64 = 1000;
 /// The types of file systems that this host's kernel serves from a disk or memory of this host.
 const LOCAL: &[&str] = &[

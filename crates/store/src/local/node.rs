@@ -1,7 +1,7 @@
 //! Converts handles to descriptors, and descriptors to handles.
 //!
-//! Invariant: a [`Node`] was proved to be beneath its export when it was created. If that proof is
-//! older than [`PROOF_AGE`], it is repeated before the node is used.
+//! Invariant: when a [`Node`] is created, its object was proved to be beneath the export. If that
+//! proof is older than [`PROOF_AGE`], it is repeated before the node is used.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +35,7 @@ pub(super) struct Node {
     mount_id: u64,
     /// The time of the most recent proof that the object is beneath its export, by [`sys::millis`].
     proved_at: AtomicU64,
-    /// A known upper limit of the length in bytes of the object's path from the export's root.
+    /// An upper limit of the length in bytes of the object's path, from the export's root.
     reach: AtomicU32,
 }
 
@@ -51,7 +51,7 @@ impl Node {
         self.fd.as_fd()
     }
 
-    /// Sets the upper limit of the length of the object's path from the export's root.
+    /// Records an upper limit of the length in bytes of the object's path, from the export's root.
     pub(super) fn note_reach(&self, reach: usize) {
         self.reach.store(u32::try_from(reach).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
@@ -64,8 +64,8 @@ pub(super) struct Inode {
     export: usize,
     file_system: u64,
     number: u64,
-    /// The time of creation. It distinguishes objects on file systems that reuse an inode number
-    /// while a descriptor of the removed object is open.
+    /// The time of the object's creation. It distinguishes objects on file systems that reuse an
+    /// inode number while a descriptor of the removed object is open.
     birth: Option<Timestamp>,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Target {
     Node(Arc<Node>),
     /// The directory of the named attributes of this object.
     Attributes(Arc<Node>),
-    /// The named attribute of this object whose name has this hash.
+    /// A named attribute of this object. The integer is the hash of the attribute's name.
     Attribute(Arc<Node>, u64),
 }
 
@@ -126,8 +126,8 @@ impl LocalStore {
         Ok(Target::Node(node))
     }
 
-    /// Returns the object of a handle if a descriptor of the object is open, which is the usual
-    /// case, else `None`. `now` is a recent result of [`sys::millis`].
+    /// Returns the object of a handle if a descriptor of the object is already open, which is the
+    /// usual case, else `None`. `now` is a recent result of [`sys::millis`].
     #[inline]
     pub(super) fn resolve_known(&self, handle: &FileHandle, now: u64) -> Result<Option<Arc<Node>>> {
         if !self.is_visible(handle) {
@@ -141,7 +141,7 @@ impl LocalStore {
         Ok(Some(node))
     }
 
-    /// Returns the object of a handle. Fails for the virtual root.
+    /// Returns the object that a handle names. Fails if the handle names the virtual root.
     pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
         match self.resolve(handle)? {
             Target::Node(node) => Ok(node),
@@ -157,7 +157,7 @@ impl LocalStore {
         Ok(status)
     }
 
-    /// Checks an object like `live_status`, but returns only the fields that an open needs.
+    /// Checks an object like `live_status`, but returns only the status fields that an open needs.
     pub(super) fn live_look(&self, node: &Node) -> Result<Look> {
         let look = sys::look(node.fd())?;
         self.check_alive(node, look.link_count)?;
@@ -173,8 +173,9 @@ impl LocalStore {
     }
 
     /// Releases nodes of objects that local processes have removed, because an open descriptor
-    /// keeps the object's storage in use. Returns their handles. Closing a descriptor can take as
-    /// long as a removal, so [`Store::close_removed`] closes it later.
+    /// keeps the storage of a removed object in use. Returns the handles of these objects. Closing
+    /// a descriptor can take as long as a removal, so [`Store::close_removed`] closes the
+    /// descriptors later.
     ///
     /// [`Store::close_removed`]: crate::store::Store::close_removed
     pub(super) fn release_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
@@ -191,7 +192,8 @@ impl LocalStore {
         Ok(self.known_or_new(directory, name)?.0)
     }
 
-    /// Opens an entry of a directory. Also returns true if its descriptor was open already.
+    /// Opens an entry of a directory. The flag is true if a descriptor of the entry's object was
+    /// already open.
     fn known_or_new(&self, directory: &Node, name: &[u8]) -> Result<((Arc<Node>, Status), bool)> {
         let now = sys::millis();
         if !self.beneath.may_be_at(name, &self.exports, now) {
@@ -210,12 +212,13 @@ impl LocalStore {
         self.child_anew_told(directory, name)
     }
 
-    /// Opens an entry of a directory for which no descriptor is known.
+    /// Opens an entry of a directory, without looking for a descriptor that is already open.
     pub(super) fn child_anew(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         Ok(self.child_anew_told(directory, name)?.0)
     }
 
-    /// Opens an entry like `child_anew`. Also returns true if its descriptor was open already.
+    /// Opens an entry like `child_anew`. The flag is true if a descriptor of the entry's object was
+    /// already open.
     fn child_anew_told(
         &self,
         directory: &Node,
@@ -231,9 +234,9 @@ impl LocalStore {
         Ok(((node, status), is_known))
     }
 
-    /// Opens an entry of a directory that is being listed. Usually the descriptors of all entries
-    /// are open, or none. So after one miss, further entries are opened without looking for a
-    /// descriptor first.
+    /// Opens an entry of a directory that is being listed. Usually descriptors of all entries are
+    /// already open, or of none. So after one entry without a descriptor, further entries are
+    /// opened without looking for their descriptors.
     pub(super) fn listed_child(
         &self,
         directory: &Node,
@@ -285,7 +288,7 @@ impl LocalStore {
         }
     }
 
-    /// Returns the object at a path of names, starting at an export's root.
+    /// Returns the object at a path, which starts at an export's root and follows no symbolic link.
     pub(super) fn walk(&self, export: usize, path: &[u8]) -> Result<Arc<Node>> {
         let mut at = self.exports[export].root.clone();
         for name in path.split(|byte| *byte == b'/') {
@@ -319,8 +322,8 @@ impl LocalStore {
         Some(node)
     }
 
-    /// Remembers the directory and name at which an object was seen. Needed only if the kernel has
-    /// no handle for the object, or may not be able to report its path.
+    /// Remembers the directory and name where an object was seen. Needed only if the kernel has no
+    /// handle for the object, or may not be able to report the object's path.
     pub(super) fn remember(&self, node: &Node, directory: &Node, name: &[u8]) {
         let is_far = directory.reach.load(Ordering::Relaxed) > REACH_MAX && !self.lies_in(node);
         let has_no_handle = || {
@@ -332,13 +335,13 @@ impl LocalStore {
         }
     }
 
-    /// Makes a node of a descriptor that was opened beneath `near`.
+    /// Creates the node of a descriptor that was opened relative to the object of `near`.
     pub(super) fn adopt(&self, fd: OwnedFd, near: &Node) -> Result<(Arc<Node>, Status)> {
         let status = sys::status(fd.as_fd())?;
         self.adopt_as(fd, near, status)
     }
 
-    /// Makes a node like `adopt`, of an object whose status was just read.
+    /// Creates a node like `adopt`, for an object whose status was just read.
     pub(super) fn adopt_as(
         &self,
         fd: OwnedFd,
@@ -348,7 +351,7 @@ impl LocalStore {
         Ok((self.adopt_told(fd, near, &status)?.0, status))
     }
 
-    /// Makes a node like `adopt_as`. Also returns true if the object had a node already.
+    /// Creates a node like `adopt_as`. The flag is true if the object already had a node.
     fn adopt_told(&self, fd: OwnedFd, near: &Node, status: &Status) -> Result<(Arc<Node>, bool)> {
         if self.own_directories.is_private(status.device, status.attributes.file_id) {
             return Err(StoreError::Access);
@@ -443,7 +446,7 @@ impl LocalStore {
         }
     }
 
-    /// Repeats the proof that an object is beneath its export if the last one is older than
+    /// Repeats the proof that an object is beneath its export if the last proof is older than
     /// [`PROOF_AGE`]. `now` is a result of [`sys::millis`].
     pub(super) fn prove_again(&self, node: &Arc<Node>, now: u64) -> Result<()> {
         let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
@@ -468,7 +471,7 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Returns true if everything on the object's file system is beneath its export.
+    /// Returns true if every object on the object's file system is beneath the export.
     fn lies_in(&self, node: &Node) -> bool {
         self.exports[node.export].is_whole && node.file_system == 0
     }
@@ -501,7 +504,7 @@ impl LocalStore {
     }
 }
 
-/// Walks up the parents of a directory. Returns true if one of them is `wanted`.
+/// Walks up the parents of a directory. Returns true if `wanted` is one of these parents.
 fn has_above(directory: &Node, wanted: &Node) -> Result<bool> {
     let place = |status: &Status| (status.mount_id, status.device, status.attributes.file_id);
     let wanted = place(&sys::status(wanted.fd())?);
@@ -525,8 +528,8 @@ pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Resu
 
 /// Calls `open` again while the inode is being created. At the moment in which a new file gets its
 /// inode number, `iget_locked` finds the unfinished inode, and ext4 returns ENOMEM instead of
-/// ESTALE. The reactor cannot wait until the inode is finished, so after a few attempts the caller
-/// gets `Busy` and tries again.
+/// ESTALE. The reactor must not wait until the inode is finished, so after a few attempts the
+/// caller gets `Busy` and must try again later.
 fn settled<T>(mut open: impl FnMut() -> io::Result<T>) -> Result<T> {
     let is_unsettled =
         |error: &io::Error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error());
@@ -556,8 +559,8 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 const OPEN_TRIES: u32 = 4;
 /// The maximum number of parents that a walk up from a directory visits.
 const STEPS_MAX: usize = 4096;
-/// The path length up to which the kernel can surely report the path of an object: it reports up to
-/// 4,095 bytes, which include the path of the export.
+/// The path length in bytes up to which the kernel is certain to be able to report the path of an
+/// object. The kernel reports up to 4,095 bytes, which include the path of the export.
 const REACH_MAX: u32 = 3072;
 
 #[cfg(test)]
@@ -570,8 +573,8 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    /// Nested directories, too many for one path, with a file in the innermost; and the handles of
-    /// all of them.
+    /// Nested directories that are too many for one path, a file in the innermost directory, and
+    /// the handles of all of them.
     struct Deep {
         place: TempDir,
         store: LocalStore,
@@ -607,7 +610,7 @@ mod tests {
             Self { place, store, handles }
         }
 
-        /// Makes all proofs look old.
+        /// Makes all proofs old, so that they must be repeated.
         fn grow_old(&self) {
             for handle in &self.handles {
                 if let Some(node) = lock(&self.store.nodes).get(handle) {
@@ -661,7 +664,7 @@ mod tests {
         }
     }
 
-    /// The number of times that this thread has slept to wait for something.
+    /// The number of times that this thread was suspended in order to wait.
     fn rests() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

@@ -1,7 +1,7 @@
 //! The [`Store`] calls on local directories.
 //!
 //! Invariant: every call first determines the identity with which the caller uses the export. The
-//! further checks are in `check.rs`. Named attributes have separate calls.
+//! checks that follow are in `check.rs`. Named attributes are handled in `attribute.rs`.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -522,8 +522,8 @@ impl Store for LocalStore {
     }
 }
 
-/// Returns the access to an attribute directory, or to an attribute in it, for a caller with access
-/// `object` to the object.
+/// Returns the access rights of a caller to an attribute directory, or to a named attribute in it.
+/// `object` contains the caller's access rights to the object.
 fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     let has = |right: AccessMask| object & right == right;
     let bits = [(AccessMask::READ, READ), (AccessMask::MODIFY, WRITE)];

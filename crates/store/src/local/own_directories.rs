@@ -1,5 +1,6 @@
-//! Protects the server's own state directory from clients. It may be beneath an export: a user who
-//! serves a home directory also serves the directory with the key of file handles and the journal.
+//! Protects the server's own state directory from clients. The state directory may be beneath an
+//! export: if a user serves a home directory, it contains the directory with the journal and the
+//! key that signs file handles.
 //!
 //! Invariant: the directory is recognized by the inode that it had at the start, not by its name.
 
@@ -10,14 +11,14 @@ use rustix::fs::{Mode, OFlags};
 
 use super::sys;
 
-/// Device and number of an inode.
+/// Identifies an inode by its device numbers and inode number.
 type Object = ((u32, u32), u64);
 
-/// The directories that clients may neither enter nor move.
+/// The server's own directories, which clients may neither enter nor move.
 #[derive(Debug, Default)]
 pub(super) struct OwnDirectories {
     private: Option<Object>,
-    /// The parents of the state directory, up to the root.
+    /// The inodes of the state directory's parents, up to the root.
     above: Vec<Object>,
 }
 
@@ -44,12 +45,12 @@ impl OwnDirectories {
         found
     }
 
-    /// Returns true if this inode is the state directory.
+    /// Returns true if this is the inode of the state directory.
     pub(super) fn is_private(&self, device: (u32, u32), file_id: u64) -> bool {
         self.private == Some((device, file_id))
     }
 
-    /// Returns true if this inode is the state directory or one of its parents.
+    /// Returns true if this is the inode of the state directory or of one of its parents.
     pub(super) fn leads_there(&self, device: (u32, u32), file_id: u64) -> bool {
         self.is_private(device, file_id) || self.above.contains(&(device, file_id))
     }
@@ -60,5 +61,5 @@ fn object_of(directory: BorrowedFd<'_>) -> Option<Object> {
     Some((status.device, status.attributes.file_id))
 }
 
-/// The maximum number of nested directories: more cannot be named by a path.
+/// The maximum number of nested directories that a path can name.
 const DEPTH_MAX: usize = 2048;

@@ -1,8 +1,8 @@
 //! Removes names.
 //!
-//! Invariant: the directory and the entry are queried once, both for the permission check and for
-//! the condition of the caller. If the permission depends on the entry's owner, the kernel checks
-//! the owner again when it removes the entry.
+//! Invariant: the directory and the entry are queried once, for the permission check and for the
+//! caller's own condition together. If the permission depends on the entry's owner, the kernel
+//! checks the owner again when it removes the entry.
 
 use dafs_types::{Credentials, FileHandle, ObjectType};
 use rustix::fs::AtFlags;
@@ -42,7 +42,8 @@ impl LocalStore {
     }
 }
 
-/// Converts an error of a removal. Some file systems return EEXIST for a directory with entries.
+/// Converts an error of a removal to a store error. EEXIST is treated like ENOTEMPTY, because some
+/// file systems return it for a directory with entries.
 pub(super) fn not_empty(errno: rustix::io::Errno) -> StoreError {
     match StoreError::from(errno) {
         StoreError::Exists => StoreError::NotEmpty,

@@ -7,13 +7,13 @@
 //! - 6 bytes: the export.
 //! - 2 bytes: the node of the server that created the object; 0 if that server has no partners.
 //! - 8 bytes: the file system; 0 for the file system of the export's root.
-//! - 4 bytes: the form, the length of a kernel handle, the facet, and zero.
+//! - 4 bytes: one byte each: the form, the length of a kernel handle, the facet, and zero.
 //! - 4 bytes: the type of a kernel handle, or zero.
 //! - 32 bytes: the body. For a named attribute, its last 8 bytes are the hash of the name.
 //! - 8 bytes: the seal.
 //!
-//! Older handles have 8 bytes for the export and no node. They remain valid without a time limit,
-//! and replies contain the new form.
+//! Handles of older versions have 8 bytes for the export and no node. They remain valid without a
+//! time limit, but replies contain handles in the new form.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, FsHandle, Timestamp, check_secret};
 use siphasher::sip::SipHasher24;
 
-/// The way in which an object is found again from its handle.
+/// The way in which an object is found from its handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
     /// By a file handle of the kernel.
@@ -35,14 +35,15 @@ pub(super) enum Identity {
     VirtualRoot,
 }
 
-/// The meaning of a handle: an object, the directory of its named attributes, or one of them.
+/// What a handle names: an object, the directory of the object's named attributes, or one named
+/// attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Facet {
     /// The object itself.
     Object,
     /// The directory of the object's named attributes.
     AttributeDirectory,
-    /// The named attribute whose name has this hash; see [`Sealer::name_number`].
+    /// A named attribute. The integer is the hash of its name; see [`Sealer::name_number`].
     Attribute(u64),
 }
 
@@ -64,7 +65,8 @@ pub(super) struct Parts {
     /// The number of the export, with the server's node in the upper 16 bits; see
     /// [`Sealer::export_id`].
     pub export: u64,
-    /// The number of the file system beneath the export; 0 for that of the export's root.
+    /// The number of the file system beneath the export; 0 for the file system of the export's
+    /// root.
     pub file_system: u64,
     pub identity: Identity,
     pub facet: Facet,
@@ -114,15 +116,17 @@ impl Sealer {
         }
     }
 
-    /// Returns the number of an export in handles. The number depends on the export's name, not on
-    /// its position in the configuration.
+    /// Returns the number that stands for an export in handles. It depends on the export's name,
+    /// not on the export's position in the configuration.
     ///
-    /// The upper 16 bits are for the server's node and 0 here. The number 0 means the virtual root.
+    /// The upper 16 bits of the number are 0; handles have the server's node there. The number 0
+    /// means the virtual root.
     pub(super) fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
-    /// Returns the 64-bit number of an export in older handles, which do not contain a node.
+    /// Returns the 64-bit number that stands for an export in handles of older versions, which
+    /// contain no node.
     pub(super) fn old_export_id(&self, name: &[u8]) -> u64 {
         self.hash(b"export", name)
     }
@@ -222,7 +226,8 @@ impl Sealer {
 
 const KEY_FILE: &str = "handle.key";
 const SEALED: usize = 56;
-/// The lower 48 bits, which hold an export's number. The upper bits hold the server's node.
+/// The lower 48 bits of the first word of a handle, which hold the export's number. The upper 16
+/// bits hold the server's node.
 const EXPORT_MASK: u64 = (1 << 48) - 1;
 /// The highest bit of a file number below the bits for the node.
 const FILE_NUMBER_TOP: u64 = 1 << 51;

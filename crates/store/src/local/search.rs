@@ -2,14 +2,15 @@
 //!
 //! Invariant: a walk takes long, so a thread that must not block never walks. Its call fails with
 //! `Busy`, and [`LocalStore::search_for`] must be called on another thread. One walk looks for many
-//! objects. An object that was not found is not searched for again for [`ABSENCE_AGE_MS`].
+//! objects. If an object was not found, it is not searched for again for [`ABSENCE_AGE_MS`]
+//! milliseconds.
 //!
 //! Only a complete walk shows that an object does not exist. If a directory cannot be read, or
 //! cannot be opened for lack of descriptors or memory, the object may be in it. The caller then
 //! gets `Unseen` and should try again; another walk is made after a pause that doubles each time.
-//! After [`MISSES_MAX`] such walks the caller gets the error that made them incomplete. A walk ends
-//! after as many entries as [`LocalConfig`](super::LocalConfig) allows; objects beyond that count
-//! as missing, and so do objects in directories that no client may see.
+//! After [`MISSES_MAX`] incomplete walks the caller gets the error that made the walks incomplete.
+//! A walk ends after as many entries as [`LocalConfig`](super::LocalConfig) allows; objects that
+//! are not reached count as missing, and so do objects in directories that no client may see.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -27,7 +28,7 @@ use crate::error::{Result, StoreError};
 /// The state of the searches of a store.
 #[derive(Default)]
 pub(super) struct Searches {
-    /// True if calls must not block for a walk, but return `Busy`.
+    /// True if a call that would need a walk must return `Busy` and must not block.
     is_deferred: AtomicBool,
     absent: Mutex<Absent>,
 }
@@ -48,7 +49,7 @@ pub(super) struct Absent {
 /// The state of an object that was removed or not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// The time until which the object is not searched for again, by [`sys::millis`].
+    /// The time until which the object is not searched for again, on the clock of [`sys::millis`].
     until: u64,
     /// The number of successive incomplete walks, and the error of the last one. `None` if the last
     /// walk was complete.
@@ -71,8 +72,8 @@ impl Absent {
         self.known.get(handle).is_some_and(|known| known.until == FOR_EVER)
     }
 
-    /// Notes that this store has removed the last name of an object, so that its handle never
-    /// becomes valid again.
+    /// Records that this store has removed the last name of an object, so that the object's handle
+    /// never becomes valid again.
     pub(super) fn note_removed(&mut self, handle: FileHandle) {
         self.insert(handle, Known { until: FOR_EVER, missed: None });
     }
@@ -84,7 +85,7 @@ impl Absent {
         }
     }
 
-    /// Notes that an incomplete walk has not found an object.
+    /// Records that an incomplete walk has not found an object.
     fn note_unseen(&mut self, handle: FileHandle, why: StoreError, now: u64) {
         if self.is_removed(&handle) {
             return;
@@ -108,7 +109,7 @@ impl Absent {
         }
     }
 
-    /// Notes that an object exists, because it was seen.
+    /// Records that an object exists, because it was seen.
     pub(super) fn note_present(&mut self, handle: &FileHandle) {
         // The entry in `order` remains until it is old, and then removes nothing.
         if let Some(known) = self.known.get_mut(handle) {
@@ -184,7 +185,7 @@ impl LocalStore {
 struct Walk<'s> {
     store: &'s LocalStore,
     export: usize,
-    /// The wanted objects, by inode number.
+    /// The objects that the walk looks for, by inode number.
     wanted: QuickMap<u64, Vec<FileHandle>>,
     found: Vec<Arc<Node>>,
     /// The directories to visit, as paths and not as descriptors, because there may be more than a
@@ -192,7 +193,8 @@ struct Walk<'s> {
     waiting: VecDeque<Vec<u8>>,
     /// The number of entries that may still be read.
     budget: usize,
-    /// The error that kept the walk from a directory or object that may be a wanted one.
+    /// The error because of which the walk could not read a directory or an object that may be one
+    /// of those it looks for.
     missed: Option<StoreError>,
 }
 
@@ -255,7 +257,7 @@ impl<'s> Walk<'s> {
         self.found
     }
 
-    /// Notes that a directory or an object could not be read.
+    /// Records that a directory or an object could not be read.
     fn note_missed(&mut self, error: StoreError) {
         // An object that was removed, or that clients may not see, is not a wanted object.
         let is_seen = matches!(
@@ -346,9 +348,11 @@ const SEARCH_BUFFER_BYTES: usize = 16 << 10;
 /// for again. It is limited, because a local process may have moved the object out of the export
 /// and may move it back.
 const ABSENCE_AGE_MS: u64 = 10_000;
-/// The number of successive incomplete walks after which the caller gets their error.
+/// The number of successive incomplete walks after which the caller gets the error that made them
+/// incomplete.
 const MISSES_MAX: u32 = 8;
-/// The pause before the second walk in milliseconds. It doubles for each later walk, up to a limit.
+/// The pause, in milliseconds, before the second walk. It doubles for each later walk, up to a
+/// limit.
 const MISSED_PAUSE_MS: u64 = 250;
 const MISSED_DOUBLINGS_MAX: u32 = 6;
 /// The value of `until` for an object that was removed.

@@ -34,7 +34,8 @@ impl Status {
     }
 }
 
-/// Identifies an object by its mount, device and inode number.
+/// Identifies an object by its device and inode number and by the mount through which it was
+/// reached.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The device of the file system.
@@ -45,8 +46,8 @@ pub(super) struct Place {
     pub birth: Option<Timestamp>,
 }
 
-/// The fields of a status that an open needs. The change attribute is left out, because reading its
-/// two clocks costs a third as much as the `statx`.
+/// The status fields that an open needs. The change attribute is not included, because reading its
+/// two clocks takes a third of the time of the `statx` call.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub bits: Bits,
@@ -90,9 +91,9 @@ pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
     Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
-/// Returns the status of an entry of a directory; for a symbolic link, that of the link itself. On
-/// a local file system, attributes cached by the kernel are always valid. The query does not reach
-/// a file system that was mounted over the entry just now.
+/// Returns the status of an entry of a directory; for a symbolic link, that of the link itself. If
+/// `is_local`, the kernel's cached attributes are used, which are always valid on a local file
+/// system. The query does not reach a file system that was mounted over the entry just now.
 pub(super) fn entry_status(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -184,7 +185,8 @@ fn open_within(directory: BorrowedFd<'_>, name: &[u8], further: ResolveFlags) ->
     )?)
 }
 
-/// Opens a directory by a path that consists of names that the kernel itself listed.
+/// Opens a directory by a path, relative to `root`. The kernel itself has listed each name in the
+/// path.
 pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     open_component(root, path)
 }
@@ -214,7 +216,7 @@ pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// Returns true if a descriptor is of the object with this status.
+/// Returns true if a descriptor refers to the object with this status.
 pub(super) fn is_same(object: BorrowedFd<'_>, status: &Status) -> Result<bool> {
     let found = rustix::fs::fstat(object)?;
     let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
@@ -295,7 +297,8 @@ pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives an open file a new change time, by setting its access time, which is harmless.
+/// Gives an open file a new change time. To do so, sets the access time, which has no other effect
+/// that matters.
 pub(super) fn stamp(file: BorrowedFd<'_>) -> Result<()> {
     let times = Timestamps {
         last_access: timespec(Some(SetTime::Server)),
@@ -330,8 +333,8 @@ pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
     Ok(rustix::fs::fsync(readable.as_fd())?)
 }
 
-/// Reads the coarse monotonic clock in milliseconds. The call is very cheap, and the clock is a few
-/// milliseconds late.
+/// Reads the coarse monotonic clock in milliseconds. The call is very fast, but the clock may be a
+/// few milliseconds late.
 pub(super) fn millis() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
@@ -343,6 +346,6 @@ pub(super) fn coarse_now() -> Timestamp {
     Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
 }
 
-/// The fields that are requested from `statx`.
+/// The fields that a `statx` call requests for a [`Status`].
 const STATUS: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);

@@ -1,7 +1,7 @@
 //! The tables of recently used objects: their nodes, and the names under which they were last seen.
 //!
-//! Invariant: the size of both tables is limited. An object that was dropped from them is found
-//! again by its handle.
+//! Invariant: the size of both tables is limited. An object that was dropped from the tables can be
+//! found again by its handle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::node::{Inode, Node};
 
 /// The nodes of recently used objects. The clock algorithm chooses the node to drop.
 pub(super) struct NodeTable {
-    /// The nodes, each with a flag for recent use. A node keeps its slot, because moving another
-    /// node would touch memory that is not in the processor's cache.
+    /// The nodes, each with a flag that says whether it was used recently. A node keeps its slot,
+    /// because moving it would touch memory that is not in the processor's cache.
     slots: Vec<Option<(Arc<Node>, bool)>>,
     /// The free slots.
     free: Vec<usize>,
@@ -23,7 +23,7 @@ pub(super) struct NodeTable {
     inodes: QuickMap<Inode, usize>,
     count_max: usize,
     hand: usize,
-    /// The slot after which [`NodeTable::next_part`] continues.
+    /// The slot after which the next call of [`NodeTable::next_part`] continues.
     look: usize,
     /// The nodes of removed objects. They are closed later, when no client waits for a reply.
     dead: Vec<Arc<Node>>,
@@ -67,8 +67,8 @@ impl NodeTable {
         Some(node.clone())
     }
 
-    /// Returns the nodes to check after this time has passed. Each node is checked once in
-    /// [`LOOK_PERIOD`].
+    /// Returns the nodes to check now that this time has passed since the last call. Each node is
+    /// checked once in every [`LOOK_PERIOD`].
     pub(super) fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
         let part = elapsed.as_secs_f64() / LOOK_PERIOD.as_secs_f64();
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
@@ -142,10 +142,10 @@ impl Hints {
     }
 }
 
-/// The maximum number of removed objects that are kept open. One tick finds fewer, even if local
-/// processes have removed all known objects.
+/// The maximum number of removed objects that are kept open until they are closed later. One tick
+/// finds fewer, even if local processes have removed all known objects.
 const DEAD_COUNT_MAX: usize = 256;
-/// The time in which every node is checked once.
+/// The period in which every node is checked once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// The maximum number of names remembered for objects without kernel handles.
 const HINT_COUNT_MAX: usize = 262_144;

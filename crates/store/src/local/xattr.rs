@@ -1,7 +1,7 @@
 //! Extended attributes of an object that is open as an `O_PATH` descriptor.
 //!
 //! Invariant: every call uses the kernel's own link to the descriptor, so that no name is resolved.
-//! A missing attribute is distinguished from an object that cannot have attributes.
+//! The results distinguish a missing attribute from an object that cannot have attributes.
 
 use std::os::fd::BorrowedFd;
 
@@ -85,10 +85,11 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
 
 /// The prefix of user attributes. Attributes with other prefixes belong to the system.
 pub(super) const USER_PREFIX: &[u8] = b"user.";
-/// An attribute name to query whether a file system supports attributes.
+/// A valid attribute name, with which a query shows whether a file system supports attributes.
 pub(super) const SOME_NAME: &[u8] = b"user.mime_type";
-/// The longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
+/// The maximum length in bytes of an attribute's value on Linux (`XATTR_SIZE_MAX`).
 pub(super) const VALUE_BYTES_MAX: usize = 65_536;
 const VALUE_BYTES_USUAL: usize = 512;
-/// The longest list of names on Linux (`XATTR_LIST_MAX`).
+/// The maximum total length in bytes of the names of an object's attributes on Linux
+/// (`XATTR_LIST_MAX`).
 const LIST_BYTES_MAX: usize = 65_536;

@@ -12,7 +12,7 @@ use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileKey};
 
-/// An open file; see the [module](self).
+/// An open file of the memory store; see the [module](self).
 pub(super) struct MemoryFile {
     pub tree: Arc<Mutex<Tree>>,
     pub number: Number,

@@ -50,7 +50,7 @@ impl Tree {
         Ok(Object { handle: Self::handle(number), attributes })
     }
 
-    /// Returns a directory on which the caller has the wanted permissions.
+    /// Returns the number of a directory on which the caller has the wanted permissions.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
         let found = self.get(number)?;
@@ -82,7 +82,8 @@ impl Tree {
         Ok((parent, found))
     }
 
-    /// Changes a directory with a closure, and returns the directory's change information.
+    /// Changes the entries of a directory with a closure, and returns the directory's change
+    /// information.
     fn change(
         &mut self,
         directory: Number,
@@ -518,7 +519,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// Performs an OPEN with creation for an object that exists already.
+/// Handles an OPEN with creation for an object that already exists.
 fn take_existing(
     tree: &mut Tree,
     who: &Credentials,
@@ -581,7 +582,7 @@ fn describe(
     }
 }
 
-/// Checks that a rename may replace this object.
+/// Checks that a rename may replace this object, which has the new name.
 fn check_replaced(tree: &Tree, by_directory: bool, victim: Number) -> Result<()> {
     let is_directory = tree.get(victim)?.attributes.kind == ObjectType::Directory;
     match (by_directory, is_directory) {

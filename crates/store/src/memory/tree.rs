@@ -40,7 +40,8 @@ pub(super) struct Inode {
     pub default_acl: Option<PosixAcl>,
     /// The MIME type of the object's content.
     pub mime_type: Option<String>,
-    /// The verifier of the exclusive creation that made the object.
+    /// The verifier of the exclusive creation that made the object. `None` if the object was made
+    /// in another way.
     pub verifier: Option<Verifier>,
 }
 
@@ -175,7 +176,8 @@ impl Tree {
         }
     }
 
-    /// Stamps a change of attributes, and with `data` also a change of data.
+    /// Sets the time stamps for a change of attributes and, if `data` is true, also for a change of
+    /// data.
     pub(super) fn touch(&mut self, number: Number, data: bool) {
         let now = self.now();
         let change = self.clock;
@@ -188,7 +190,7 @@ impl Tree {
         }
     }
 
-    /// Drops an object that has neither links nor opens.
+    /// Removes an object from the table if it has neither links nor opens.
     pub(super) fn drop_if_unused(&mut self, number: Number) {
         let is_unused = self.inodes.get(&number).is_some_and(|inode| {
             inode.attributes.link_count == 0 && inode.open.strong_count() == 0
