@@ -53,7 +53,11 @@ impl Input {
     ///
     /// # Errors
     /// The reason why the connection must be closed.
-    pub(super) fn take(&mut self, mut bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), &'static str> {
+    pub(super) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        sink: &mut Sink<'_>,
+    ) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             if self.left == 0 {
                 let count = bytes.len().min(4 - self.mark_length);

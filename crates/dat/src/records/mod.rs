@@ -237,9 +237,9 @@ impl Records {
             if flags.contains(epoll::EventFlags::OUT) {
                 self.transmit(link);
             }
-            if flags.intersects(
-                epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
-            ) {
+            if flags
+                .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            {
                 self.receive(link);
             }
         }
@@ -316,7 +316,8 @@ impl Records {
     pub fn tick(&mut self, now: Instant) {
         let patience = self.config.patience;
         let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
-        let late: Vec<_> = self.links.iter().flatten().filter(is_late).map(|open| open.id).collect();
+        let late: Vec<_> =
+            self.links.iter().flatten().filter(is_late).map(|open| open.id).collect();
         for link in late {
             self.close(link, "the peer does not read its replies");
         }

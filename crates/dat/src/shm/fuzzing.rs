@@ -60,7 +60,8 @@ fn frames(bytes: &[u8], head_laps: usize) {
         }
         consumer.advance(header);
         consumer.publish();
-        consumer.arm(Alarm { threshold: head_laps % 3, early: head_laps.is_multiple_of(2) });
+        consumer
+            .prepare_sleep(Alarm { threshold: head_laps % 3, early: head_laps.is_multiple_of(2) });
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dafs_memory::Memory;
 
 use super::delta::LINE_WORDS;
+use super::words::RingMemory;
 
 /// The position of one direction's words and bytes in the shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -82,139 +83,12 @@ impl Lane {
         Self { _mapping: memory, control, frames, data, capacity: capacity as u64 }
     }
 
-    /// Returns the number of bytes for frames.
-    #[inline]
-    pub(super) fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Returns the offset in the ring of a position, which counts the bytes since the connection
-    /// began.
-    #[inline]
-    pub(super) fn place(&self, position: u64) -> u64 {
-        position & (self.capacity - 1)
-    }
-
-    /// Returns the offset in the shared memory of the byte after a frame's header.
-    #[inline]
-    pub(super) fn body(&self, position: u64) -> usize {
-        self.data + self.place(position) as usize + HEADER_BYTES
-    }
-
-    /// Returns the header word of the frame at a position.
-    #[inline]
-    pub(super) fn header(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: the word is in a line of the ring, see `line`, and aligned. Both processes access
-        // the first word of a line only atomically.
-        unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
-    }
-
-    /// Returns the word that counts the consumed bytes. The consumer writes it.
-    #[inline]
-    pub(super) fn head(&self) -> &AtomicU64 {
-        self.word::<0>()
-    }
-
-    /// Returns the word with the count of wake units (weighted messages) at which the producer must
-    /// wake the consumer; it is zero while the consumer is awake.
-    #[inline]
-    pub(super) fn wake_at(&self) -> &AtomicU64 {
-        self.word::<128>()
-    }
-
-    /// Returns the word that is nonzero if the sleeping consumer wants an early wakeup. The
-    /// consumer writes it.
-    #[inline]
-    pub(super) fn wants_early(&self) -> &AtomicU64 {
-        self.word::<136>()
-    }
-
-    /// Returns the word that counts the wake units (weighted messages) produced so far. The
-    /// producer writes it.
-    #[inline]
-    pub(super) fn produced(&self) -> &AtomicU64 {
-        self.word::<256>()
-    }
-
-    /// Returns the word that counts how many regions the producer's side has withdrawn. The
-    /// producer writes it.
-    #[inline]
-    pub(super) fn revision(&self) -> &AtomicU64 {
-        self.word::<448>()
-    }
-
-    /// Returns the word that is nonzero if the producer waits for free space. The producer sets it.
-    #[inline]
-    pub(super) fn blocked(&self) -> &AtomicU32 {
-        // SAFETY: as in `word`.
-        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
-    }
-
-    /// Copies bytes into the body of the frame at a position, `skip` bytes after the header. The
-    /// bytes must not extend beyond the end of the ring.
-    #[inline]
-    pub(super) fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
-        let at = self.place(position) as usize + HEADER_BYTES + skip;
-        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
-        // SAFETY: inside the frames, as just checked. No reference to these bytes is ever made.
-        unsafe {
-            let to = self.frames.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
-    }
-
-    /// Copies the bytes after the frame header at a position into `bytes`.
-    #[inline]
-    pub(super) fn read(&self, position: u64, bytes: &mut [u8]) {
-        let at = self.place(position) as usize + HEADER_BYTES;
-        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
-        // SAFETY: as in `write`.
-        unsafe {
-            let from = self.frames.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
-        }
-    }
-
-    /// Stores the words of a body that fills the remainder of its header's line. The body is stored
-    /// word by word, because the words were stored recently, and loading them back as vectors would
-    /// wait for each store.
-    #[inline]
-    pub(super) fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
-        for (word, value) in self.line_words(position).zip(words) {
-            word.store(*value, Ordering::Relaxed);
-        }
-    }
-
-    /// Loads the words of a body that fills the remainder of its header's line.
-    #[inline]
-    pub(super) fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
-        let mut words = [0; LINE_WORDS];
-        for (word, value) in self.line_words(position).zip(&mut words) {
-            *value = word.load(Ordering::Relaxed);
-        }
-        words
-    }
-
     /// Returns the words after the header in the line of a position.
     #[inline]
     fn line_words(&self, position: u64) -> impl Iterator<Item = &AtomicU64> {
         let line: *mut u64 = self.line(position).cast();
         // SAFETY: a line is inside the frames and aligned; see `header`.
         (1..=LINE_WORDS).map(move |index| unsafe { AtomicU64::from_ptr(line.add(index)) })
-    }
-
-    /// Prefetches a line that will be written soon. Has no effect on processors without such an
-    /// instruction.
-    #[inline]
-    pub(super) fn prefetch_for_write(&self, position: u64) {
-        let at = self.line(position);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address cannot fault, and this one is inside the ring.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
     }
 
     #[inline]
@@ -231,6 +105,116 @@ impl Lane {
         let at = self.place(position) as usize & !(LINE - 1);
         // SAFETY: the offset is below the capacity, which is a multiple of a line.
         unsafe { self.frames.as_ptr().add(at) }
+    }
+}
+
+impl RingMemory for Lane {
+    type Word = AtomicU64;
+    type Flag = AtomicU32;
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline]
+    fn body(&self, position: u64) -> usize {
+        self.data + self.place(position) as usize + HEADER_BYTES
+    }
+
+    #[inline]
+    fn header(&self, position: u64) -> &AtomicU64 {
+        // SAFETY: the word is in a line of the ring, see `line`, and aligned. Our side makes no
+        // reference to it that is not atomic. The bytes of bodies are copied in and out of such
+        // words only while the other side does not read them as a header, see `ring`. A peer that
+        // does otherwise damages only its own connection.
+        unsafe { AtomicU64::from_ptr(self.line(position).cast()) }
+    }
+
+    #[inline]
+    fn head(&self) -> &AtomicU64 {
+        self.word::<0>()
+    }
+
+    #[inline]
+    fn wake_at(&self) -> &AtomicU64 {
+        self.word::<128>()
+    }
+
+    #[inline]
+    fn wants_early(&self) -> &AtomicU64 {
+        self.word::<136>()
+    }
+
+    #[inline]
+    fn produced(&self) -> &AtomicU64 {
+        self.word::<256>()
+    }
+
+    #[inline]
+    fn revision(&self) -> &AtomicU64 {
+        self.word::<448>()
+    }
+
+    #[inline]
+    fn blocked(&self) -> &AtomicU32 {
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(384).cast()) }
+    }
+
+    #[inline]
+    fn write(&self, position: u64, skip: usize, bytes: &[u8]) {
+        let at = self.place(position) as usize + HEADER_BYTES + skip;
+        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
+        // SAFETY: inside the frames, as just checked. No reference to these bytes is ever made.
+        unsafe {
+            let to = self.frames.as_ptr().add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    #[inline]
+    fn read(&self, position: u64, bytes: &mut [u8]) {
+        let at = self.place(position) as usize + HEADER_BYTES;
+        assert!(at + bytes.len() <= self.capacity as usize, "a frame beyond the ring's end");
+        // SAFETY: as in `write`.
+        unsafe {
+            let from = self.frames.as_ptr().add(at);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+
+    #[inline]
+    fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
+        for (word, value) in self.line_words(position).zip(words) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
+        let mut words = [0; LINE_WORDS];
+        for (word, value) in self.line_words(position).zip(&mut words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        words
+    }
+
+    #[inline]
+    fn prefetch_for_write(&self, position: u64) {
+        let at = self.line(position);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address cannot fault, and this one is inside the ring.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    #[inline]
+    fn fence(&self, ordering: Ordering) {
+        std::sync::atomic::fence(ordering);
     }
 }
 

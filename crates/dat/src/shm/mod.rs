@@ -22,6 +22,7 @@ mod remote;
 mod ring;
 mod transfer;
 mod wake;
+mod words;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -461,13 +462,11 @@ impl crate::connection::Connection for Connection {
 
     fn arm(&mut self, alarm: Alarm) -> bool {
         let Some(rings) = &mut self.rings else { return true };
-        let peer_waits = rings.consumer.publish();
-        let may_sleep = rings.consumer.arm(alarm);
-        // This check comes after the fence in `arm`, so it sees a producer that has just blocked.
-        if peer_waits || rings.consumer.take_blocked() {
+        let rest = rings.consumer.prepare_sleep(alarm);
+        if rest.must_wake {
             self.wake_peer();
         }
-        may_sleep
+        rest.may_sleep
     }
 
     fn disarm(&mut self) {

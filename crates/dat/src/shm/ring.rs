@@ -14,12 +14,13 @@
 //!   ring, and bodies are copied out before they are parsed. A hostile peer can damage only its own
 //!   messages.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use dafs_memory::Memory;
 
 use super::delta::{LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
 use super::lane::{HEADER_BYTES, LINE, Lane, Layout};
+use super::words::{RingMemory, Word};
 use crate::connection::Alarm;
 
 /// The kind of a frame, which determines the meaning of its body.
@@ -118,8 +119,8 @@ impl FrameHeader {
 
 /// The sending end of a ring.
 #[derive(Debug)]
-pub(super) struct Producer {
-    lane: Lane,
+pub(super) struct Producer<L = Lane> {
+    lane: L,
     tail: u64,
     head_seen: u64,
     units: u64,
@@ -133,8 +134,14 @@ pub(super) struct Producer {
 
 impl Producer {
     pub(super) fn new(memory: Memory, layout: Layout) -> Self {
-        let lane = Lane::new(memory, layout);
-        let payload_lines = vec![0; lane.capacity() as usize / LINE / 64].into();
+        Self::over(Lane::new(memory, layout))
+    }
+}
+
+impl<L: RingMemory> Producer<L> {
+    /// Creates the sending end of a ring in memory that is zero.
+    fn over(lane: L) -> Self {
+        let payload_lines = vec![0; (lane.capacity() as usize / LINE).div_ceil(64)].into();
         Self {
             lane,
             tail: 0,
@@ -197,7 +204,7 @@ impl Producer {
 
     /// Calls `fill` to write the body of the frame at the tail, and then makes the frame visible.
     #[inline]
-    fn put_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&Lane, u64)) {
+    fn put_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&L, u64)) {
         let size = header.frame_bytes();
         self.clear_next(size);
         fill(&self.lane, self.tail);
@@ -270,7 +277,7 @@ impl Producer {
         self.lane.produced().store(self.units, Ordering::Release);
         // Orders the commits before the load of the sleeper's word. The consumer fences between
         // setting that word and its last load of `produced`.
-        fence(Ordering::SeqCst);
+        self.lane.fence(Ordering::SeqCst);
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.claim_wakeup(wake_at)
     }
@@ -309,7 +316,7 @@ impl Producer {
     /// meanwhile.
     pub(super) fn block(&mut self, length: u32) -> bool {
         self.lane.blocked().store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.lane.fence(Ordering::SeqCst);
         let head = self.lane.head().load(Ordering::Acquire);
         let freed = head != self.head_seen;
         if freed {
@@ -342,8 +349,8 @@ impl Producer {
 
 /// The receiving end of a ring.
 #[derive(Debug)]
-pub(super) struct Consumer {
-    lane: Lane,
+pub(super) struct Consumer<L = Lane> {
+    lane: L,
     head: u64,
     published: u64,
     units: u64,
@@ -353,13 +360,29 @@ pub(super) struct Consumer {
     line: [u8; LINE_BODY_BYTES],
 }
 
+/// What follows from [`Consumer::prepare_sleep`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// This side may sleep: neither enough messages nor an urgent frame has arrived.
+    pub may_sleep: bool,
+    /// The producer waits for space and must be woken.
+    pub must_wake: bool,
+}
+
 /// The error that the ring contains a word that cannot be a frame header. Contains that word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame(pub u64);
 
 impl Consumer {
     pub(super) fn new(memory: Memory, layout: Layout) -> Self {
-        let (lane, line) = (Lane::new(memory, layout), [0; LINE_BODY_BYTES]);
+        Self::over(Lane::new(memory, layout))
+    }
+}
+
+impl<L: RingMemory> Consumer<L> {
+    /// Creates the receiving end of a ring in memory that was zero.
+    fn over(lane: L) -> Self {
+        let line = [0; LINE_BODY_BYTES];
         Self { lane, head: 0, published: 0, units: 0, last: Last::new(), line }
     }
 
@@ -427,16 +450,25 @@ impl Consumer {
         self.take_blocked()
     }
 
+    /// Releases the space of consumed frames and announces that this side sleeps, see
+    /// [`Consumer::arm`].
+    pub(super) fn prepare_sleep(&mut self, alarm: Alarm) -> Rest {
+        let was_waiting = self.publish();
+        let may_sleep = self.arm(alarm);
+        // This check comes after the fence in `arm`, so it sees a producer that has just blocked.
+        Rest { may_sleep, must_wake: was_waiting || self.take_blocked() }
+    }
+
     /// Announces that this side sleeps until the number of messages in `alarm` have arrived.
     /// Returns false if they have arrived already, or if a frame has arrived that cannot wait.
-    pub(super) fn arm(&mut self, alarm: Alarm) -> bool {
+    fn arm(&mut self, alarm: Alarm) -> bool {
         let Alarm { threshold, early } = alarm;
         self.lane.wants_early().store(u64::from(early), Ordering::Relaxed);
         let wake_at = self.units.wrapping_add(threshold as u64).max(1);
         self.lane.wake_at().store(wake_at, Ordering::Relaxed);
         // Pairs with the fence in `must_wake`: either the producer sees this word, or this side
         // sees its count.
-        fence(Ordering::SeqCst);
+        self.lane.fence(Ordering::SeqCst);
         let produced = self.lane.produced().load(Ordering::Acquire);
         let enough = produced.wrapping_sub(wake_at) < u64::MAX / 2;
         // The peer writes this count. If it were trusted without checking for a frame, the peer
@@ -447,7 +479,7 @@ impl Consumer {
 
     /// Clears the flag that the producer sets when it waits for space. Returns true if it was set.
     #[inline]
-    pub(super) fn take_blocked(&self) -> bool {
+    fn take_blocked(&self) -> bool {
         self.lane.blocked().load(Ordering::Relaxed) != 0
             && self.lane.blocked().swap(0, Ordering::AcqRel) != 0
     }
@@ -468,10 +500,10 @@ impl Consumer {
 /// if it were written earlier, it would move to the other core and back before the frame is
 /// complete.
 #[inline]
-fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
+fn write_body(lane: &impl RingMemory, tail: u64, body: &[u8]) {
     if let Some((first, rest)) = body.split_at_checked(LINE_BODY_BYTES) {
         lane.write(tail, LINE_BODY_BYTES, rest);
-        fence(Ordering::Release);
+        lane.fence(Ordering::Release);
         lane.write(tail, 0, first);
     } else {
         lane.write(tail, 0, body);
@@ -497,6 +529,9 @@ fn frame_bytes(length: u32) -> u64 {
 const LINES_AHEAD: u64 = 4;
 /// A number of wake units above any threshold, so that the consumer is woken immediately.
 const URGENT_UNITS: u64 = 1 << 32;
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
