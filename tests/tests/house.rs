@@ -20,6 +20,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-iwarp", &[]),
     ("dafs-gss", &[]),
     ("dafs-wire", &["dafs-types"]),
+    ("dafs-nfs-wire", &[]),
     ("dafs-ops", &["dafs-types"]),
     ("dafs-dat", &["dafs-memory", "dafs-iwarp"]),
     ("dafs-store", &["dafs-types", "dafs-memory", "dafs-ops"]),

@@ -1,0 +1,1 @@
+//! Tests of the messages of NFS and the protocols beside it.
