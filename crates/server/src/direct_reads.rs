@@ -170,8 +170,9 @@ impl DirectReads {
     /// Checks whether a file may be handed over to a client. Returns the flush that must come
     /// first, or `None` if the cache has no dirty data of the file.
     ///
-    /// # Errors NOTSUPP if no file may be handed over to this session; ACCES if this one file may
-    /// not be; RESOURCE if a limit is reached; the errors of an invalid state id.
+    /// # Errors
+    /// NOTSUPP if no file may be handed over to this session; ACCES if this one file may not be;
+    /// RESOURCE if a limit is reached; the errors of an invalid state id.
     pub(crate) fn begin_hand_over(
         &self,
         files: &mut Files<'_>,
@@ -186,7 +187,8 @@ impl DirectReads {
     /// Sends the descriptor of a file to the client. Returns the integer that identifies the
     /// descriptor in the reply.
     ///
-    /// # Errors See [`DirectReads::begin_hand_over`].
+    /// # Errors
+    /// See [`DirectReads::begin_hand_over`].
     pub(crate) fn hand_over(
         &mut self,
         files: &mut Files<'_>,

@@ -232,7 +232,8 @@ impl Reactor<'_> {
 
     /// Checks whether the fencing lists allow a request to access the objects that it names.
     ///
-    /// # Errors ACCES if the request's session is fenced out.
+    /// # Errors
+    /// ACCES if the request's session is fenced out.
     #[cold]
     pub(crate) fn check_fences(
         &mut self,
@@ -244,7 +245,8 @@ impl Reactor<'_> {
 
     /// Checks whether the fencing lists allow a request to access these objects.
     ///
-    /// # Errors See [`Reactor::check_fences`].
+    /// # Errors
+    /// See [`Reactor::check_fences`].
     pub(crate) fn check_fences_of(
         &mut self,
         answer: ReplyTo,
@@ -256,7 +258,8 @@ impl Reactor<'_> {
     /// Checks whether the fencing lists allow a request to access an object that the request has
     /// found by name.
     ///
-    /// # Errors See [`Reactor::check_fences`].
+    /// # Errors
+    /// See [`Reactor::check_fences`].
     pub(crate) fn check_fence(&mut self, answer: ReplyTo, file: &FileHandle) -> Result<(), Status> {
         if !self.shared.filer.has_fences() {
             return Ok(());

@@ -1,13 +1,14 @@
 //! Types for the admission of requests.
 //!
 //! Invariant: a request holds exactly one credit and one stream until it is finished, unless it was
-//! refused with `Break`.
+//! refused with [`Refusal::Break`].
 
 use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
 use crate::{ChainPlace, KeptSession};
 
-/// The class of a procedure, by which admission decides in which phases the procedure is allowed.
+/// The class of a procedure. It decides in which phases of a channel admission allows requests of
+/// the procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// CLIENT_CONNECT and CLIENT_CONNECT_AUTH.
@@ -23,7 +24,7 @@ pub enum RequestClass {
     /// REGISTER_CRED and RELEASE_CRED.
     Credential,
     /// SERVER_AUTH, GET_FENCING_LIST, SET_FENCING_LIST and DISCARD_RESPONSES, which are never
-    /// chained.
+    /// members of a chain.
     Special,
     /// All other procedures.
     Ordinary,
@@ -72,13 +73,14 @@ pub struct RequestHead {
     pub stream: StreamId,
     /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// The number of credits that the client would like to have; 0 if the client states none.
+    /// The number of credits that the client would like to have; 0 if the request does not say.
     pub desired_credits: u16,
     /// The flags that place the request in a chain.
     pub chain_flags: ChainFlags,
-    /// The number of the procedure, which only chains use.
+    /// The number of the procedure. Only the check of chains uses it.
     pub procedure: u32,
-    /// The handle of the credentials to act with; 0 means the session's own.
+    /// The handle of the credentials that the request acts with; 0 means the session's own
+    /// credentials.
     pub cred_handle: CredHandle,
     /// The class of the procedure.
     pub class: RequestClass,
@@ -89,8 +91,8 @@ pub struct RequestHead {
 pub struct Admitted {
     /// The number of requests of the session in flight, including this one.
     pub outstanding: u16,
-    /// The key of the session's stored replies, or [`KeptSession::NONE`] if the session stores
-    /// none.
+    /// The key under which the session's replies are stored, or [`KeptSession::NONE`] if the
+    /// session stores no replies.
     pub kept: KeptSession,
     /// The request's position in a chain.
     pub place: ChainPlace,
@@ -100,7 +102,7 @@ pub struct Admitted {
     pub begins_incarnation: bool,
 }
 
-/// A request that may not be executed.
+/// The answer of admission to a request that may not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The server must reply with this status. The request holds its credit until the server calls
@@ -113,9 +115,9 @@ pub enum Refusal {
 /// The reason why a connection is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakReason {
-    /// The client has more requests outstanding than credits (draft 3.2.6.3).
+    /// The client has more requests outstanding than it has credits (draft 3.2.6.3).
     CreditsExceeded,
-    /// The number of the stream is not less than the number of credits.
+    /// The request's stream number is not less than the client's number of credits.
     StreamOutOfRange,
     /// The previous request on the stream has no reply yet.
     StreamBusy,
@@ -128,8 +130,7 @@ pub enum BreakReason {
 pub struct Grant {
     /// The credit target for the header of the reply.
     pub target_credits: u16,
-    /// The number of receives to post before the reply is sent. If it is 0, the session loses one
-    /// credit; if it is 1, the number of credits stays the same; if it is more, the number rises
-    /// (draft 3.2.6.4.2).
+    /// The number of receive buffers to post before the reply is sent. 0 takes one credit away from
+    /// the session, 1 leaves the number of credits unchanged, and more raises it (draft 3.2.6.4.2).
     pub receives_to_post: u16,
 }

@@ -9,7 +9,7 @@ use dafs_types::{Credentials, Moment};
 /// The proof of identity that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthRequest<'a> {
-    /// AUTH_NONE: the client offers no proof.
+    /// AUTH_NONE: the client offers no proof of its identity.
     None,
     /// AUTH_TEXT: the client offers a user name and a password. The password is not passed to this
     /// crate.
@@ -19,7 +19,7 @@ pub enum AuthRequest<'a> {
     },
     /// AUTH_GSS: the client offers a token, which is not passed to this crate.
     Gss {
-        /// True for the first token (INIT), false for a later one (CONTINUE).
+        /// True for the client's first token (INIT), false for a later token (CONTINUE).
         is_first: bool,
     },
     /// AUTH_DEFAULT: the client asks for the server's default identity. It is treated like
@@ -39,7 +39,7 @@ pub enum AuthDecision {
     /// the mechanism needs another token, the server calls [`crate::Sessions::await_token`]
     /// instead.
     VerifyToken,
-    /// The server must reply with this status. The phase of the channel has not changed.
+    /// The server must reply with this status. The channel stays in its phase.
     Reject(dafs_types::Status),
 }
 
@@ -57,7 +57,7 @@ pub struct Verified {
 }
 
 impl From<Credentials> for Verified {
-    /// Creates the result for an untrusted client whose request named its principal.
+    /// Creates the value for an untrusted client that named its principal in the request itself.
     fn from(who: Credentials) -> Self {
         Self { who, principal: None, trusted: false, expires: None }
     }

@@ -16,12 +16,13 @@
 //!
 //! These requests are refused with CHAIN_FORM. Later members of the chain are treated as if they
 //! followed a failed member.
-//! - a request without BACK after a request with FORWARD, or with BACK after one without FORWARD;
+//! - a request without BACK after a request with FORWARD, or a request with BACK after a request
+//!   without FORWARD;
 //! - FILE_HANDLE or STATE_ID without BACK, or on a procedure that has no such argument;
-//! - SAVE without FORWARD, or on a request that is not simple;
+//! - SAVE without FORWARD, or on a request whose procedure is not in the chain class `Simple`;
 //! - a request of the special class with FORWARD or BACK, or one of the server's procedures;
-//! - a request that modifies the file system after one that fetched in bulk. CLOSE is permitted
-//!   there (`docs/spec/gaps.md`).
+//! - a request that modifies the file system after a bulk fetch in the same chain. CLOSE is
+//!   permitted there (`docs/spec/gaps.md`).
 //!
 //! Members that follow a request that was refused here are refused with CHAIN_BROKEN. If a member
 //! fails during execution, the server breaks the chain itself.
@@ -50,15 +51,16 @@ pub(crate) enum ChainState {
     /// No chain is open.
     #[default]
     Closed,
-    /// The last request announced another member.
+    /// The last request of the channel announced another member of its chain.
     Open {
-        /// True if a member has fetched in bulk.
+        /// True if a member of the chain was a bulk fetch.
         has_fetched: bool,
     },
-    /// The last request announced another member, but no more members of the chain will be
+    /// The last request announced another member of its chain, but no further member will be
     /// executed.
     Broken,
-    /// The last request was damaged, so it is unknown whether it announced another member.
+    /// The last request was damaged, so it is unknown whether it announced another member of a
+    /// chain.
     Unknown,
 }
 
@@ -146,7 +148,8 @@ fn is_well_formed(flags: ChainFlags, class: RequestClass, procedure: Option<Proc
         && (!takes_state || procedure.chained_state_at().is_some())
 }
 
-/// Returns true if the procedure modifies the file system, so that it may not follow a bulk fetch.
+/// Returns true if the procedure modifies the file system. Such a request may not follow a bulk
+/// fetch in the same chain.
 fn modifies_files(procedure: Option<Procedure>) -> bool {
     procedure.is_some_and(|procedure| {
         procedure.chain_class() == ChainClass::ModifiesFiles && procedure != Procedure::Close

@@ -1,4 +1,4 @@
-//! Ids of channels, and types for the events of channels.
+//! Ids of channels, and types for what happens to channels.
 //!
 //! Invariant: a [`ChannelId`] is never valid for two connections, because its generation changes
 //! when its slot is used again.
@@ -23,7 +23,7 @@ impl ChannelId {
     }
 }
 
-/// The identity of a peer as far as the transport can prove it.
+/// The identity of a peer that the transport can prove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
     /// A process on this machine, whose identity the kernel reports (`SO_PEERCRED`).
@@ -44,7 +44,7 @@ pub enum ChannelKind {
 }
 
 impl ChannelKind {
-    /// Returns the kind with this number, as it is in the connection's private data. `None` for an
+    /// Returns the kind that has this number in the connection's private data. `None` for an
     /// unknown number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
@@ -60,9 +60,10 @@ impl ChannelKind {
 /// The description of a channel in the connection's private data (draft appendix E).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelDescription {
-    /// The number of the client instance, which differs between instances of a client.
+    /// The number of the client instance, which differs between the instances of a client program.
     pub client_instance: u32,
-    /// The number of the session, which is the same for all channels of a session.
+    /// The number that the client has given to the session. It is the same for all channels of the
+    /// session.
     pub client_session: u32,
     /// The purpose of the channel.
     pub kind: ChannelKind,
@@ -77,8 +78,8 @@ pub enum ChannelRefusal {
     /// [`crate::SessionConfig::unauthenticated_max`] channels have not authenticated yet.
     #[error("too many channels have not authenticated yet")]
     Unauthenticated,
-    /// The holder already has its fair share of channels, which is three times the number of free
-    /// channels.
+    /// The peer's holder (a local user or an address) already has its fair share of channels, which
+    /// is three times the number of free channels.
     #[error("this address or user has too many channels")]
     Share,
     /// The configuration allows no channels of this kind.
@@ -107,14 +108,14 @@ pub enum CloseReason {
     /// The authentication has expired, and was not renewed within
     /// [`dafs_filer::FilerConfig::lease`].
     AuthenticationExpired,
-    /// The session keeps credits that other sessions need, and sends no requests, without which the
-    /// server cannot take the credits back.
+    /// The session keeps credits that other sessions need. The server cannot take the credits back,
+    /// because the session sends no requests.
     CreditsWithheld,
     /// The client has restarted, and the channel belongs to its previous incarnation.
     ClientRestarted,
 }
 
-/// The effects of expired timers. The server must close these channels, report each with
+/// The effects of expired timers. The server must close these channels, report the end of each with
 /// `channel_closed`, and close the files of the released opens in its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickActions {

@@ -22,29 +22,29 @@ pub struct SessionConfig {
     pub channels_max: u32,
     /// The maximum number of channels that have not authenticated yet.
     pub unauthenticated_max: u32,
-    /// The number of concurrent sessions that are useful to a client, 1 to
-    /// [`limits::CLIENT_CHANNELS_MAX`]. It is reported to a client that asks. A server should set
-    /// at least the number of its reactors. A client may create more sessions, which are subject
-    /// only to the limits for all sessions.
+    /// The number of concurrent sessions that the server recommends to a client that asks, 1 to
+    /// [`limits::CLIENT_CHANNELS_MAX`]. It should be at least the number of the server's reactors.
+    /// A client may create more sessions, which are subject only to the limits for all sessions.
     pub client_channels: u16,
     /// The longest time for which an authenticated session may send no request before it is closed.
     /// `None` leaves the detection of dead peers to the transport.
     pub silence_max: Option<Duration>,
     /// True if clients may bind back-control channels (draft 3.1.2.1).
     pub back_control: bool,
-    /// True if clients may bind RDMA-read channels. This server needs none: without such a channel
-    /// it reads over the operation channel.
+    /// True if clients may bind RDMA-read channels. The server does not need such channels, because
+    /// without them it reads over the operation channel.
     pub rdma_read: bool,
     /// True if replies are stored for sessions that ask for a response cache (draft 5.2).
     pub response_cache: bool,
-    /// How long the stored replies of a session are kept after its connection is lost. The state of
-    /// the client is kept for [`dafs_filer::FilerConfig::lease`].
+    /// How long the stored replies of a session are kept after its connection is lost. The other
+    /// state of its client is kept for [`dafs_filer::FilerConfig::lease`].
     pub replies_kept: Duration,
     /// The maximum number of sessions without a connection whose replies are kept. If there are
-    /// more, the oldest are dropped.
+    /// more, the oldest sessions are dropped.
     pub lost_sessions_max: u32,
     /// True if a client's opens are kept for the time of the lease after its last channel was lost,
-    /// so that the client can reconnect and continue. If false, they are released with the channel.
+    /// so that the client can reconnect and continue. If false, the opens are released when that
+    /// channel is lost.
     pub keep_state_after_loss: bool,
     /// The policy of authentication: accepted proofs and time limits.
     pub authentication: AuthPolicy,
@@ -56,7 +56,7 @@ pub struct SessionConfig {
     pub credentials: CredentialPolicy,
     /// Limits and policies of batches.
     pub batch: BatchLimits,
-    /// An injected defect for tests: a request that was not executed gets the stored reply of the
+    /// A defect that a test injects: a request that was not executed gets the stored reply of the
     /// previous request.
     #[doc(hidden)]
     pub reuses_replies: bool,
@@ -81,8 +81,8 @@ pub struct AuthPolicy {
 /// The policy of credits: their number and distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditPolicy {
-    /// The number of credits of all channels in total. It is also the largest number of receives
-    /// that the server has posted at any time.
+    /// The number of credits of all channels in total. The server never has more receive buffers
+    /// than this posted for requests.
     pub budget: u32,
     /// The weights of clients for the distribution of scarce credits, by client name. All other
     /// clients have weight 1.
@@ -91,28 +91,28 @@ pub struct CreditPolicy {
     pub initial: u16,
     /// The maximum number of credits of one session, up to [`limits::CREDITS_MAX`].
     pub session_max: u16,
-    /// How long a session may keep credits that it was told to give back while it sends no requests
-    /// and another session needs the credits. After that time the session is dropped. `None` never
-    /// drops it.
+    /// How long a session may keep credits that it was told to give back, if it sends no requests
+    /// while another session needs the credits. After that time the session is dropped. `None`
+    /// means never.
     pub withheld_max: Option<Duration>,
 }
 
 /// The limits on message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// The size of the largest request for clients that ask for the default, in bytes.
+    /// The maximum size of a request, in bytes, for clients that ask for the default.
     pub request_bytes_default: u32,
     /// The largest request size that can be negotiated, in bytes, up to
     /// [`limits::REQUEST_BYTES_MAX`].
     pub request_bytes_max: u32,
-    /// The size of the largest reply for clients that ask for the default, in bytes.
+    /// The maximum size of a reply, in bytes, for clients that ask for the default.
     pub response_bytes_default: u32,
     /// The largest reply size that can be negotiated, in bytes, up to
     /// [`limits::RESPONSE_BYTES_MAX`].
     pub response_bytes_max: u32,
     /// The smallest offset of the data in a padded WRITE_INLINE, in bytes from the start of the
-    /// message, so that the header and fixed section fit before the data. It is also the default
-    /// offset.
+    /// message. It leaves room for the header and fixed section before the data, and is also the
+    /// default offset.
     pub inline_write_header_bytes_min: u32,
     /// True if every session uses checksums, even if its client does not ask for them.
     pub checksums_always: bool,

@@ -1,6 +1,6 @@
-//! The error of an invalid configuration.
+//! The error type for an invalid configuration.
 //!
-//! Invariant: an error contains the name of the invalid limit.
+//! Invariant: every error contains the name of the invalid limit.
 
 /// The reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,10 +8,10 @@ pub enum ConfigError {
     /// A limit is zero or exceeds the capacity of the tables.
     #[error("{0} is zero or too large")]
     OutOfRange(&'static str),
-    /// The budget has less than one credit for every channel.
+    /// The credit budget has less than one credit for every channel.
     #[error("credits.budget is less than channels_max; every channel needs a credit")]
     BudgetTooSmall,
-    /// A default value is outside its own limits.
+    /// A default value is outside the limits for that value.
     #[error("{0} is outside its limits")]
     DefaultOutsideBounds(&'static str),
 }

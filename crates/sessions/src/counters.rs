@@ -1,6 +1,6 @@
 //! Counters for the operator.
 //!
-//! Invariant: a gauge equals the present number in the tables; a counter only rises.
+//! Invariant: a gauge equals the current number of entries in the tables; a counter only rises.
 
 /// A copy of the counters of sessions at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct SessionCounters {
     pub sessions_kept: u32,
     /// Gauge: the number of sessions without a connection whose replies are stored.
     pub sessions_lost: u32,
-    /// Gauge: the number of credits charged to the budget.
+    /// Gauge: the number of credits of open channels, which are subtracted from the budget.
     pub credits: u32,
     /// The number of channels refused with [`crate::ChannelRefusal`].
     pub channels_refused: u64,
@@ -33,8 +33,8 @@ pub struct SessionCounters {
     pub breaks_credits: u64,
     /// The number of connections broken because a peer used a stream that was out of range or busy.
     pub breaks_stream: u64,
-    /// The number of requests that arrived on a channel that was closing.
+    /// The number of requests that arrived on a channel after the server had decided to close it.
     pub breaks_closing: u64,
-    /// The number of channels closed because of a timeout.
+    /// The number of channels that were closed because of a timeout.
     pub channels_expired: u64,
 }

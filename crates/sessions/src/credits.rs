@@ -14,25 +14,26 @@
 //! Growth: a session starts with few credits. The number doubles whenever the session has used all
 //! its credits. While more than half of the budget is free, the number instead rises directly to
 //! the number that the client desires. The number also grows once when the client asks for more
-//! than before. It never exceeds the desired number. Credits that the session has not used since
-//! the last tick are taken back. Each reply lowers the number by at most one.
+//! than before. The number of credits never exceeds the number that the client desires. Credits
+//! that the session has not used since the last tick are taken back. Each reply lowers the number
+//! by at most one.
 //!
 //! Contention: when credits are scarce, the sessions that use all their credits contend for the
 //! credits that the other sessions do not have. The share of a contending session is the number of
 //! these credits times the session's weight, divided by the sum of the weights of all contending
-//! sessions. A session does not contend if it has the most credits that its desire or the maximum
-//! allows, and that number is within its share. While a session with less than its share finds no
-//! free credits, the sessions with more than their share must give back the number that is missing,
-//! and no session grows beyond its share. While any session needs more credits, a session that has
-//! not used all its credits keeps at the next tick only the number that it has used. An idle
-//! session learns of its lower target only with its next reply. The server may drop such a session
-//! ([`Window::withholds`]), which is off by default.
+//! sessions. A session does not contend if it already has as many credits as its desire or the
+//! maximum allows, and this number is within its share. While a session with less than its share
+//! finds no free credits, the sessions with more than their share must give back the number that is
+//! missing, and no session grows beyond its share. While any session needs more credits, a session
+//! that has not used all its credits keeps at the next tick only the number that it has used. An
+//! idle session learns of its lower target only with its next reply. The server may drop such a
+//! session ([`Window::withholds`]), which is off by default.
 //!
 //! Streams with numbers of `nreq` and above may be used, and the replies on them are kept, until
 //! the client provably knows the lower number (draft 5.2.2). The proof is that the client reuses a
-//! stream on which the last reply was sent after `nreq` fell. The draft also accepts a request that
-//! desires the new value as proof. But a desire does not show that the client has read the reply,
-//! and the proof above comes at most `nreq` requests later.
+//! stream on which the last reply was sent after `nreq` fell. The draft also accepts, as proof, a
+//! request that desires the new value. But a desire does not show that the client has read the
+//! reply, and a stream is reused at most `nreq` requests later.
 
 mod budget;
 mod view;
@@ -46,37 +47,41 @@ use crate::{BreakReason, Grant};
 pub(crate) use budget::Budget;
 pub use view::{CreditView, CreditWeight, LimitedBy};
 
-/// The number of words in a bitmap with one bit per stream.
+/// The number of 64-bit words in a bitmap with one bit per stream.
 const STREAM_WORDS: usize = limits::CREDITS_MAX as usize / 64;
 const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
 /// The stream number that means "no stream".
 const NO_STREAM: u16 = u16::MAX;
 
-/// The flag that all credits or all streams of the session were in use since the last check.
+/// A flag: all credits or all streams of the session were in use since the last check.
 const SATURATED: u8 = 1;
-/// The flag that the client has asked for more credits than it has.
+/// A flag: the client has asked for more credits than it has.
 const ASKED: u8 = 2;
 
-/// The credits of one channel.
+/// The credits of one channel, called its window.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// The number of credits that the client will have when it has read all replies.
+    /// The number of credits that the client will have when it has read all replies sent so far.
     nreq: u16,
     /// The number of credits that the server wants the session to have.
     target: u16,
     outstanding: u16,
-    /// The streams used since the last tick. Their number shows how many credits the client needs:
-    /// a server that replies quickly never sees many requests outstanding.
+    /// The streams used since the last tick. The number of these streams shows how many credits the
+    /// client needs. The number of outstanding requests does not show it, because a server that
+    /// replies quickly never sees many.
     used: [u64; STREAM_WORDS],
-    /// The number of streams that may be used, which is the most that the client may still assume.
+    /// The number of streams that the client may use. It is the largest number of credits that the
+    /// client may still assume to have.
     stream_limit: u16,
-    /// The streams below this number may have a reply that the client has not read.
+    /// The number of streams, counted from stream 0, that may have a reply that the client has not
+    /// read.
     kept_limit: u16,
-    /// The number of credits that the client last asked for; 0 if it stated none.
+    /// The number of credits that the client last asked for; 0 if it has not asked.
     desired: u16,
     /// The largest number of credits that may be granted in the present phase of the channel.
     most: u16,
-    /// The flags [`SATURATED`] and [`ASKED`], to which the next reply must react.
+    /// The flags [`SATURATED`] and [`ASKED`], which the server takes into account at the next
+    /// reply.
     attention: u8,
     busy: [u64; STREAM_WORDS],
     /// The streams on which a reply was sent since `nreq` last fell. A new request on one of them
@@ -86,29 +91,30 @@ pub(crate) struct Window {
     /// request on one of them proves that the client has read all replies on the streams beyond
     /// `nreq`.
     settled: [u64; STREAM_WORDS],
-    /// The first of the streams that have expired, if this was not reported yet; otherwise
-    /// [`NO_STREAM`].
+    /// The first of the streams that the client may no longer use, if this was not reported yet;
+    /// otherwise [`NO_STREAM`].
     expired: u16,
     weight: CreditWeight,
-    /// True if the session has used all its credits and needs more than its share, so that it is
-    /// included in the budget's sums.
+    /// True if the session has used all its credits and needs more than its share. The budget's
+    /// sums then include the session.
     contends: bool,
-    /// The number of credits within its share that the session needs and could not get. The budget
+    /// The number of credits within its share that the session needs but could not get. The budget
     /// contains the sum over all sessions.
     missing: u16,
-    /// True if the session would take more credits if there were more. The budget counts such
-    /// sessions.
+    /// True if the session would take more credits if more were free. The budget contains the
+    /// number of such sessions.
     wants_more: bool,
     /// True if the session has used all its credits at some time since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// The time since when the session has kept credits that other sessions need, without sending
-    /// a request. `None` if the session does not keep such credits.
+    /// The time since which the session, without sending a request, has kept credits that other
+    /// sessions need. `None` if the session keeps no such credits.
     withheld: Option<Moment>,
 }
 
 impl Window {
-    /// Creates a window of one credit, which the connect exchange needs (draft 3.1.2.3.2).
+    /// Creates a window with one credit, which the exchange of the connect request and its reply
+    /// needs (draft 3.1.2.3.2).
     pub(crate) fn new() -> Self {
         Self {
             nreq: 1,
@@ -143,7 +149,8 @@ impl Window {
         self.outstanding
     }
 
-    /// Accounts for a request. Returns the number of outstanding requests, including this one.
+    /// Counts a request as outstanding. Returns the number of outstanding requests, including this
+    /// one.
     #[inline]
     pub(crate) fn on_request(
         &mut self,
@@ -210,15 +217,14 @@ impl Window {
     }
 
     /// Returns the first expired stream, if streams have expired since the last call. The response
-    /// cache may drop the replies of streams from this one on (draft 5.2.2). It must be called
-    /// after each successful `on_request`, because the information is lost when the window grows
-    /// again.
+    /// cache may drop the replies of streams from this one on (draft 5.2.2). Must be called after
+    /// each successful `on_request`, because the information is lost when the window grows again.
     pub(crate) fn take_expired(&mut self) -> Option<StreamId> {
         let expired = std::mem::replace(&mut self.expired, NO_STREAM);
         (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
-    /// Accounts for a reply: frees the stream and the credit, and changes `nreq` in the same way as
+    /// Counts a reply: frees the request's stream and credit, and changes `nreq` in the same way as
     /// the client will when it reads the reply.
     #[inline]
     pub(crate) fn on_reply(&mut self, stream: StreamId, budget: &mut Budget) -> Grant {
@@ -273,8 +279,8 @@ impl Window {
         budget.recharge(before, self.charge(), self.contends);
     }
 
-    /// Returns the most credits that the session may have, and the limit that determines this
-    /// number.
+    /// Returns the maximum number of credits that the session may have, and the limit that
+    /// determines this number.
     fn cap(&self) -> (u16, LimitedBy) {
         if self.desired != 0 && self.desired <= self.most {
             (self.desired, LimitedBy::Desire)
@@ -297,7 +303,7 @@ impl Window {
         true
     }
 
-    /// Chooses a new target before a reply is sent.
+    /// Chooses a new credit target before a reply is sent.
     fn retarget(&mut self, budget: &mut Budget) {
         let (cap, capped_by) = self.cap();
         // A session that cannot grow must not take the slow path for every reply.
@@ -336,7 +342,7 @@ impl Window {
         }
     }
 
-    /// Raises the target as far as the cap, the share and the budget allow.
+    /// Raises the credit target as far as the cap, the share and the budget allow.
     fn grow(&mut self, cap: u16, capped_by: LimitedBy, share: u16, budget: &mut Budget) {
         let leap = self.desired != 0 && budget.is_plentiful();
         let wish = if leap { cap } else { cap.min(self.target.saturating_mul(2)) };
@@ -364,8 +370,8 @@ impl Window {
         self.set_target(next, budget);
     }
 
-    /// Adds the window to the budget's sums over contending windows if it is not satisfied, or
-    /// removes it if it is.
+    /// Includes the window in the budget's sums over contending windows if it is not satisfied, or
+    /// excludes it if it is.
     fn contend_unless(&mut self, satisfied: bool, budget: &mut Budget) {
         if self.contends != satisfied {
             return;
@@ -382,17 +388,17 @@ impl Window {
         self.contends = !satisfied;
     }
 
-    /// Records whether the session needs more credits, and the number of credits within its share
-    /// that it could not get.
+    /// Records whether the session would take more credits, and the number of credits within its
+    /// share that it could not get.
     fn note_shortage(&mut self, wants_more: bool, missing: u16, budget: &mut Budget) {
         budget.wanting = budget.wanting - u32::from(self.wants_more) + u32::from(wants_more);
         budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
         (self.wants_more, self.missing) = (wants_more, missing);
     }
 
-    /// Sets the initial target of a session, which is limited by the free credits of the budget,
-    /// and the client's first desire. The client learns the target with the next reply. Returns the
-    /// target.
+    /// Sets the initial credit target of a session, which the free credits of the budget limit, and
+    /// the number that the client desires. The client learns the target from the next reply.
+    /// Returns the target.
     pub(crate) fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
         self.contend_unless(true, budget);
         let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
@@ -405,7 +411,8 @@ impl Window {
         self.target
     }
 
-    /// Sets the most credits that the session may have, after its client has authenticated.
+    /// Sets the maximum number of credits that the session may have. Called when its client has
+    /// authenticated.
     pub(crate) fn may_grow_to(&mut self, most: u16) {
         self.most = most;
         self.limited_by = LimitedBy::Nothing;
@@ -442,7 +449,7 @@ impl Window {
 
     /// Returns true if, for the time `longest`, the session has kept credits that it was told to
     /// give back, has sent no request, and another session has needed credits. The draft lets the
-    /// server drop such a session (3.2.6.4.2). It must be called after `shrink_if_idle`.
+    /// server drop such a session (3.2.6.4.2). Must be called after `shrink_if_idle`.
     pub(crate) fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
         if self.nreq <= self.target || self.outstanding > 0 || budget.wanting == 0 {
             self.withheld = None;
@@ -472,7 +479,8 @@ impl Window {
 }
 
 /// Returns the word and the bit of a stream in a bitmap. Streams beyond the bitmap share the last
-/// word. They are out of range in every window, which `on_request` checks before it uses a bit.
+/// word. This is harmless, because they are out of range in every window, and `on_request` checks
+/// that before it uses a bit.
 #[inline]
 fn place(stream: StreamId) -> (usize, u64) {
     let word = usize::from(stream.0 / 64).min(STREAM_WORDS - 1);

@@ -1,4 +1,5 @@
-//! The nine values that the connect exchange negotiates (draft 3.1.2.2 and 6.2.1).
+//! The nine values that client and server negotiate when the client connects (draft 3.1.2.2 and
+//! 6.2.1).
 //!
 //! Invariant: whatever a client asks for, the result is within the server's limits, and the server
 //! can provide it.
@@ -12,7 +13,7 @@ use crate::SessionConfig;
 /// has.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The nine values in the order of the draft. In a request, 0 asks for the default.
+/// The nine negotiated values, in the order of the draft. In a request, 0 asks for the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
     /// Nonzero if messages and direct data carry checksums.
@@ -22,9 +23,9 @@ pub struct Negotiated {
     /// The number of credentials that the client may register; 0 in a reply to a client that is not
     /// trusted.
     pub max_credentials: u32,
-    /// The size of the largest request, in bytes.
+    /// The maximum size of a request, in bytes.
     pub max_request_size: u32,
-    /// The size of the largest reply, in bytes.
+    /// The maximum size of a reply, in bytes.
     pub max_response_size: u32,
     /// In a request, the number of requests that the client wants to have outstanding; in a reply,
     /// the initial number of credits.
@@ -47,7 +48,7 @@ pub struct ConnectArguments<'a> {
     /// The name of the session for fencing, at most [`dafs_types::limits::FENCE_ID_BYTES_MAX`]
     /// bytes.
     pub fence_id: &'a str,
-    /// The name of the client, 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
+    /// The name of the client, which has 1 to [`dafs_types::limits::OWNER_BYTES_MAX`] bytes.
     pub client_id_string: &'a [u8],
     /// The verifier, which changes when the client restarts.
     pub client_verifier: Verifier,
@@ -113,16 +114,15 @@ fn both(wanted: u32, is_served: bool) -> u32 {
     u32::from(wanted != 0 && is_served)
 }
 
-/// Returns the number of credits that a new session should start with, if the budget allows it, and
-/// the number that the client would like to have later (0 if it states none).
+/// Returns two numbers of credits: the number that a new session should start with, if the budget
+/// allows it, and the number that the client would like to have later (0 if it has not asked).
 pub(crate) fn first_credits(config: &SessionConfig, wanted: &Negotiated) -> (u16, u16) {
     let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
     let first = if desired == 0 { config.credits.initial } else { desired };
     (first.min(config.credits.initial), desired)
 }
 
-/// Returns a size within its limits that is a multiple of 8, as the sizes of messages are (draft
-/// 6.1.1).
+/// Returns a message size within its limits. It is a multiple of 8, as the draft requires (6.1.1).
 fn size(wanted: u32, default: u32, least: u32, most: u32) -> u32 {
     let size = if wanted == 0 { default } else { wanted.clamp(least, most) };
     let below = size & !7;

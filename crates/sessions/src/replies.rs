@@ -1,8 +1,8 @@
-//! The response cache: stores the replies of requests that have changed state, until no client can
-//! need to fetch them any more (draft 5.2).
+//! The response cache, which stores the replies to requests that have changed state until no client
+//! can need to fetch them any more (draft 5.2).
 //!
 //! Invariants:
-//! - A session has at most one entry for each stream: that of the stream's newest request.
+//! - A session has at most one entry for each stream, which belongs to the stream's newest request.
 //! - While a request whose reply will be stored is in progress, its session is kept, even if the
 //!   connection is lost.
 //! - An entry is returned only to the session's own client, and only when no request of the session
@@ -25,7 +25,7 @@ impl KeptSession {
     /// The value for a session whose replies are not stored.
     pub const NONE: Self = Self(u32::MAX);
 
-    /// Returns true if replies are stored, that is, unless this is [`KeptSession::NONE`].
+    /// Returns true if the session's replies are stored, so that this is not [`KeptSession::NONE`].
     #[must_use]
     #[inline]
     pub const fn is_some(self) -> bool {
@@ -33,8 +33,8 @@ impl KeptSession {
     }
 }
 
-/// Identifies a request of a session. It is the transaction id of draft 5.2.1 with the procedure,
-/// which detects clients that assign the wrong numbers to their requests.
+/// Identifies a request of a session. It consists of the transaction id of draft 5.2.1 and the
+/// procedure. The procedure reveals clients that assign wrong sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
     /// The stream that the request was sent on.
@@ -45,7 +45,7 @@ pub struct RequestName {
     pub procedure: u32,
 }
 
-/// A stored reply, which is sent again if the client queries the result of the request.
+/// A stored reply, for a client that queries the result of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptReply<'a> {
     /// The request that the reply belongs to.
@@ -63,8 +63,9 @@ pub struct KeptReply<'a> {
 pub enum ReplyQuery<'a> {
     /// The request was executed, and this is its reply.
     Found(KeptReply<'a>),
-    /// A request of the session is still in progress. The server must close this channel, if there
-    /// is one, and repeat the query when a request of the session has ended.
+    /// A request of the session is still in progress. If the session has a channel, it is given
+    /// here, and the server must close it. The server must repeat the query when a request of the
+    /// session has ended.
     Busy(Option<ChannelId>),
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct KeptSessions {
     /// The number of sessions that have no connection.
     lost: u32,
     lost_max: u32,
-    /// An injected defect for tests: see [`crate::SessionConfig::reuses_replies`].
+    /// A defect that a test injects: see [`crate::SessionConfig::reuses_replies`].
     pub reuses_replies: bool,
 }
 
@@ -99,13 +100,14 @@ struct Kept {
     record: SessionRecord,
     /// The operation channel. `None` if the session has no connection.
     channel: Option<ChannelId>,
-    /// The number of requests in flight whose reply will be stored.
+    /// The number of requests in flight whose replies will be stored.
     running: u16,
-    /// The newest request of each stream.
+    /// One entry for each stream, for the stream's newest request.
     entries: Vec<Entry>,
-    /// The time at which a session without a connection is removed.
+    /// The time at which a session without a connection is removed. `None` while the session has a
+    /// connection.
     expires: Option<Moment>,
-    /// True if the session is removed as soon as none of its requests is in progress.
+    /// True if the session must be removed as soon as none of its requests is in progress.
     is_forgotten: bool,
 }
 
@@ -158,7 +160,7 @@ impl KeptSessions {
         }
     }
 
-    /// Returns the last request that was started on a stream.
+    /// Returns the newest request that was started on a stream. `None` if there is none.
     pub(crate) fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
         let kept = self.slots.get(session.0 as usize)?.as_ref()?;
         let entry = kept.entries.get(usize::from(stream.0))?;
@@ -166,8 +168,8 @@ impl KeptSessions {
         Some(RequestName { stream, sequence, procedure })
     }
 
-    /// Stores the reply of a request that was started. Returns true if this was the last request in
-    /// flight of a session without a connection, so that queries for its replies can proceed.
+    /// Stores the reply of a request that was started. Returns true if the session has no
+    /// connection and no further request in flight, so that queries for its replies can proceed.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -225,9 +227,9 @@ impl KeptSessions {
         self.make_room()
     }
 
-    /// Drops sessions without a connection while there are too many. Among the sessions of the
-    /// principal that has the most, the oldest is dropped, so that no principal can displace the
-    /// sessions of other principals.
+    /// Drops sessions without a connection while there are too many. Each time, the oldest session
+    /// of the principal with the most such sessions is dropped, so that no principal can displace
+    /// the sessions of other principals.
     fn make_room(&mut self) -> Vec<SessionId> {
         let mut forgotten = Vec::new();
         while self.lost > self.lost_max {
@@ -246,7 +248,7 @@ impl KeptSessions {
         forgotten
     }
 
-    /// Removes a session that has disconnected or that its client no longer needs. The reply of a
+    /// Removes a session that has disconnected or that its client no longer needs. A reply to a
     /// request that is still in progress will not be stored.
     pub(crate) fn forget(&mut self, id: SessionId) -> bool {
         let Some(index) = self.by_id.remove(&id) else { return false };

@@ -126,8 +126,8 @@ impl AttributeChanges {
     /// Converts attributes from the protocol's form. `resolve_user` and `resolve_group` look up
     /// names that are not decimal numbers.
     ///
-    /// # Errors `Invalid` for an unknown name, and for the id -1, which is not a valid user or
-    /// group id.
+    /// # Errors
+    /// `Invalid` for an unknown name, and for the id -1, which is not a valid user or group id.
     pub fn from_protocol(
         wanted: &dafs_types::SetAttributes,
         resolve_user: impl Fn(&str) -> Option<u32>,

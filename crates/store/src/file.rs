@@ -87,7 +87,8 @@ pub trait File: Send + Sync {
     /// Makes written data stable. With `data_only`, metadata such as times, which is not needed to
     /// read the data again, need not become stable.
     ///
-    /// # Errors `Io` and `NoSpace` if earlier writes could not be made stable.
+    /// # Errors
+    /// `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
     /// Sets the file's time of the last change to the current time, because its content may have
@@ -132,7 +133,8 @@ pub trait File: Send + Sync {
     /// does not support this. The file is opened again for the descriptor, so that the descriptor
     /// allows only reading, whatever access this process has to the file.
     ///
-    /// # Errors The file system's error.
+    /// # Errors
+    /// The file system's error.
     fn reader(&self) -> Result<Option<OwnedFd>> {
         Ok(None)
     }

@@ -27,8 +27,9 @@ pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
 
 /// Checks that the caller may create an object with these attributes.
 ///
-/// # Errors `NotPermitted` for an owner that the caller may not set; `Invalid` or `TooBig` for
-/// invalid values.
+/// # Errors
+/// `NotPermitted` for an owner that the caller may not set; `Invalid` or `TooBig` for invalid
+/// values.
 pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
     rules::check_new(who, changes)
 }
@@ -36,8 +37,9 @@ pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
 /// Checks that the caller may make a change of attributes, and removes mode bits that the caller
 /// may not set. A change that passed this check needs no further permission.
 ///
-/// # Errors `NotPermitted` or `Access` if the caller may not make the change; `IsDirectory`,
-/// `Invalid` or `TooBig` for an invalid size or time.
+/// # Errors
+/// `NotPermitted` or `Access` if the caller may not make the change; `IsDirectory`, `Invalid` or
+/// `TooBig` for an invalid size or time.
 pub fn check_changes(
     who: &Credentials,
     found: &Attributes,

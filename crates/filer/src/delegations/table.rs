@@ -143,7 +143,8 @@ impl DelegationTable {
     /// Decides whether an OPEN that has just succeeded gets a delegation. The caller must not call
     /// the filer between the OPEN and this call.
     ///
-    /// # Errors The reason why no delegation is granted. The open succeeds without a delegation.
+    /// # Errors
+    /// The reason why no delegation is granted. The open succeeds without a delegation.
     pub fn grant(
         &mut self,
         facts: &DelegationFacts,
@@ -196,9 +197,10 @@ impl DelegationTable {
     /// before the server restarted. The delegation may be recalled immediately. The caller makes
     /// sure that the grace period is in effect.
     ///
-    /// # Errors DENIED if another client has reclaimed an open or a delegation that conflicts with
-    /// this delegation; INVAL if this client holds a delegation of the other kind; RESOURCE if a
-    /// limit is reached.
+    /// # Errors
+    /// DENIED if another client has reclaimed an open or a delegation that conflicts with this
+    /// delegation; INVAL if this client holds a delegation of the other kind; RESOURCE if a limit
+    /// is reached.
     pub fn claim_previous(
         &mut self,
         facts: &DelegationFacts,
@@ -227,7 +229,8 @@ impl DelegationTable {
     /// Handles OPEN with CLAIM_DELEGATE_PREV: the client takes over a delegation of its previous
     /// incarnation.
     ///
-    /// # Errors EXPIRED if the previous incarnation has no delegation of that file (any more).
+    /// # Errors
+    /// EXPIRED if the previous incarnation has no delegation of that file (any more).
     pub fn claim_awaiting(
         &mut self,
         facts: &DelegationFacts,
@@ -293,8 +296,9 @@ impl DelegationTable {
     /// Checks that a client's delegation is a read delegation, which keeps other clients from
     /// changing the file, and that the delegation is not being recalled.
     ///
-    /// # Errors The errors of state ids; EXPIRED if the delegation was revoked; DELAY if it is
-    /// being recalled; INVAL for a write delegation, because the holder itself may change the file.
+    /// # Errors
+    /// The errors of state ids; EXPIRED if the delegation was revoked; DELAY if it is being
+    /// recalled; INVAL for a write delegation, because the holder itself may change the file.
     pub fn check_undisturbed(
         &self,
         client: ClientId,
@@ -319,9 +323,9 @@ impl DelegationTable {
 
     /// Handles DELEGRETURN.
     ///
-    /// # Errors STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. If
-    /// a client returns a revoked delegation, its record is removed although the result is an
-    /// error.
+    /// # Errors
+    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked. If a client
+    /// returns a revoked delegation, its record is removed although the result is an error.
     pub fn returned(
         &mut self,
         client: ClientId,

@@ -62,8 +62,9 @@ impl Default for FenceLimits {
 impl FenceLimits {
     /// Checks every limit.
     ///
-    /// # Errors [`ConfigError`] with the name of the first limit that is zero or greater than a
-    /// message allows.
+    /// # Errors
+    /// [`ConfigError`] with the name of the first limit that is zero or greater than a message
+    /// allows.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("fences.lists_max", self.lists_max, 1 << 20),
@@ -120,8 +121,9 @@ impl FenceList {
 
     /// Returns the list that results from a change, according to the table in `fences/mod.rs`.
     ///
-    /// # Errors INVAL if the flags of the change contradict each other, or if no list can express
-    /// the result.
+    /// # Errors
+    /// INVAL if the flags of the change contradict each other, or if no list can express the
+    /// result.
     pub(super) fn after(
         &self,
         access: FenceAccess,

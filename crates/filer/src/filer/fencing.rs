@@ -107,7 +107,8 @@ impl Filer {
     /// Starts a change of a fencing list. See [`crate::FenceTable::set`]. `running` must contain
     /// every operation in progress that could still affect a file.
     ///
-    /// # Errors The errors of [`crate::FenceTable::set`].
+    /// # Errors
+    /// The errors of [`crate::FenceTable::set`].
     pub fn set_fencing_list(
         &mut self,
         request: FenceRequest,
@@ -151,7 +152,8 @@ impl Filer {
     /// Restores the fencing lists that were stored before a restart. It must be called before the
     /// first connection is accepted.
     ///
-    /// # Errors The errors of [`crate::FenceTable::restore`]. The server must not start then.
+    /// # Errors
+    /// The errors of [`crate::FenceTable::restore`]. The server must not start then.
     pub fn restore_fences(
         &mut self,
         records: impl IntoIterator<Item = FenceRecord>,

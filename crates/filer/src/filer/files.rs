@@ -12,10 +12,11 @@ use crate::{ClientKey, Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDec
 impl Filer {
     /// Opens a file for a client (draft 6.5.24).
     ///
-    /// # Errors SHARE_DENIED; KEY_MISMATCH; RESOURCE if a limit is reached; INVAL if the owner's
-    /// name is too long; NOT_AUTHENTICATED if the caller is not a client; GRACE during the grace
-    /// period, in which clients reclaim their opens; EXPIRED for a reclaim that comes too late or
-    /// names an open that the client did not hold.
+    /// # Errors
+    /// SHARE_DENIED; KEY_MISMATCH; RESOURCE if a limit is reached; INVAL if the owner's name is too
+    /// long; NOT_AUTHENTICATED if the caller is not a client; GRACE during the grace period, in
+    /// which clients reclaim their opens; EXPIRED for a reclaim that comes too late or names an
+    /// open that the client did not hold.
     pub fn open(
         &mut self,
         client: ClientKey,
@@ -46,8 +47,8 @@ impl Filer {
     /// Handles OPEN_DOWNGRADE (draft 6.5.26): replaces the access and deny modes with subsets of
     /// them. If the key is `None`, the open has no shared key any more.
     ///
-    /// # Errors INVAL for modes that the open does not have or a key that differs; the errors of
-    /// state ids.
+    /// # Errors
+    /// INVAL for modes that the open does not have or a key that differs; the errors of state ids.
     pub fn open_downgrade(
         &mut self,
         client: ClientKey,
@@ -64,7 +65,8 @@ impl Filer {
     /// Returns true if a CLOSE would only end this open, because it would release no locks and
     /// delete no file.
     ///
-    /// # Errors The errors of [`Filer::close`].
+    /// # Errors
+    /// The errors of [`Filer::close`].
     pub fn closes_alone(
         &self,
         client: ClientKey,
@@ -77,8 +79,9 @@ impl Filer {
 
     /// Handles CLOSE. Returns the open that has ended.
     ///
-    /// # Errors STALE_STATEID if the state id is from before a restart; OLD_STATEID if the open is
-    /// already closed; BAD_STATEID if the state id was not issued for this client and file.
+    /// # Errors
+    /// STALE_STATEID if the state id is from before a restart; OLD_STATEID if the open is already
+    /// closed; BAD_STATEID if the state id was not issued for this client and file.
     pub fn close(
         &mut self,
         client: ClientKey,
@@ -124,7 +127,8 @@ impl Filer {
 
     /// Checks whether a name of the file may be removed, or given to another file by RENAME.
     ///
-    /// # Errors DENYDISP_CONFLICT if an open forbids it (draft 6.5.33).
+    /// # Errors
+    /// DENYDISP_CONFLICT if an open forbids it (draft 6.5.33).
     pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Fault> {
         self.opens.remove_check(file, mode)
     }

@@ -92,7 +92,8 @@ impl Filer {
 
     /// Checks whether a client may read and write the files that it has open.
     ///
-    /// # Errors GRACE while another client may still reclaim a plain lock, which may conflict.
+    /// # Errors
+    /// GRACE while another client may still reclaim a plain lock, which may conflict.
     #[inline]
     pub fn check_data_grace(&mut self, client: ClientKey) -> Result<(), Fault> {
         if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(client) }
@@ -134,7 +135,8 @@ impl Filer {
 
     /// Checks whether a client may still reclaim state.
     ///
-    /// # Errors EXPIRED if the grace period has ended or the client held no state.
+    /// # Errors
+    /// EXPIRED if the grace period has ended or the client held no state.
     pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
         let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
         match grace.expected.get(&client.name) {

@@ -95,7 +95,8 @@ impl Filer {
 
     /// Adds an authenticated session to its client. Creates a record of the client if it has none.
     ///
-    /// # Errors See [`EnterError`].
+    /// # Errors
+    /// See [`EnterError`].
     pub fn client_enter(&mut self, entering: &EnteringClient<'_>) -> Result<ClientKey, EnterError> {
         let &EnteringClient { id, name, verifier, principal, holder, expects_record } = entering;
         if self.clients.incarnations(name).any(|(_, other)| other.principal != *principal) {

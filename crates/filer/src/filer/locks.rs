@@ -18,9 +18,10 @@ impl Filer {
     /// Handles LOCK of any kind except ABORT. The caller must execute the actions of
     /// [`Filer::take_lock_action`] before it replies.
     ///
-    /// # Errors The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE
-    /// during the grace period, unless the request is a reclaim; EXPIRED for a reclaim of a lock
-    /// that was not kept; the errors of [`crate::locks::LockError`].
+    /// # Errors
+    /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE during the
+    /// grace period, unless the request is a reclaim; EXPIRED for a reclaim of a lock that was not
+    /// kept; the errors of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -50,8 +51,9 @@ impl Filer {
     /// Handles LOCKT, which tests for a conflicting lock. `owner` is the name that the caller uses
     /// for its lock owner.
     ///
-    /// # Errors INVAL for an invalid range; GRACE during the grace period, when the server does not
-    /// know all locks yet; NOT_AUTHENTICATED if the caller is not a client.
+    /// # Errors
+    /// INVAL for an invalid range; GRACE during the grace period, when the server does not know all
+    /// locks yet; NOT_AUTHENTICATED if the caller is not a client.
     pub fn lock_test(
         &mut self,
         client: ClientKey,
@@ -88,7 +90,8 @@ impl Filer {
     /// Handles LOCK of kind ABORT, which undoes changes. Returns the rollbacks that must be done
     /// before the reply is sent.
     ///
-    /// # Errors The errors of [`Filer::unlock`].
+    /// # Errors
+    /// The errors of [`Filer::unlock`].
     pub fn abort_lock(
         &mut self,
         client: ClientKey,
@@ -105,7 +108,8 @@ impl Filer {
     /// Checks whether the locks of other owners allow a read or write under this state id, which
     /// [`Filer::check_io`] has already accepted.
     ///
-    /// # Errors LOCKED if a lock conflicts; STALE_STATEID in a range with a broken lock.
+    /// # Errors
+    /// LOCKED if a lock conflicts; STALE_STATEID in a range with a broken lock.
     #[inline]
     pub fn check_locks(
         &self,

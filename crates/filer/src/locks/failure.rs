@@ -166,7 +166,8 @@ impl LockTable {
 
     /// Checks that no locks are kept for another principal that used the client's name.
     ///
-    /// # Errors [`ForeignLocks`] if such locks are kept.
+    /// # Errors
+    /// [`ForeignLocks`] if such locks are kept.
     pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
         let former = self.registry.former(client);
         let is_foreign = |id: &ClientId| {
@@ -182,8 +183,9 @@ impl LockTable {
     /// client. The client can reclaim these locks. But if the client's verifier shows that it has
     /// restarted, the locks are treated as in [`LockTable::client_restarted`].
     ///
-    /// # Errors [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is
-    /// changed then.
+    /// # Errors
+    /// [`ForeignLocks`] if locks are kept for another principal of the name. Nothing is changed
+    /// then.
     pub fn client_connected(
         &mut self,
         client: &LockClient<'_>,

@@ -93,7 +93,8 @@ impl LockTable {
     /// request is a reclaim. After every result except [`LockReply::Waiting`], the request no
     /// longer waits.
     ///
-    /// # Errors See [`LockError`].
+    /// # Errors
+    /// See [`LockError`].
     pub fn lock(
         &mut self,
         owner: &LockOwner<'_>,

@@ -86,7 +86,8 @@ impl FromStr for PrincipalPattern {
 
 /// Returns the type of authentication that this name means in a rule.
 ///
-/// # Errors [`RuleError`] if the name is unknown; its text lists the valid names.
+/// # Errors
+/// [`RuleError`] if the name is unknown; its text lists the valid names.
 pub fn authentication_named(text: &str) -> Result<AuthType, RuleError> {
     match text {
         "none" => Ok(AuthType::None),

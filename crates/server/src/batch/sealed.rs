@@ -94,8 +94,9 @@ impl SealedBatch {
 impl Batch {
     /// Returns the number of bytes to fetch and verify.
     ///
-    /// # Errors INVAL if the total size of a write's buffers differs from the total size of its
-    /// chunks. The batch is then refused and nothing is fetched.
+    /// # Errors
+    /// INVAL if the total size of a write's buffers differs from the total size of its chunks. The
+    /// batch is then refused and nothing is fetched.
     pub(super) fn bytes_to_fetch(&self) -> Result<usize, Status> {
         let mut bytes = 0;
         for wanted in self.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {

@@ -16,7 +16,8 @@ use super::record::Intent;
 /// Returns the results of a request if it was executed before the crash, or `None` if it was not.
 /// The changes of an executed request are durable when this returns.
 ///
-/// # Errors The store's error if the store cannot be read.
+/// # Errors
+/// The store's error if the store cannot be read.
 pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDone>, StoreError> {
     if let Precondition::Appends { file, offset, length } = &intent.precondition {
         undo_append(store, file, *offset, *length)?;

@@ -42,7 +42,8 @@ impl ResultQueries {
     /// Looks up the stored result that a query asks for. Queues the query if a request of the
     /// queried session is in progress.
     ///
-    /// # Errors The filer's error for the query.
+    /// # Errors
+    /// The filer's error for the query.
     pub(super) fn ask(
         &mut self,
         sessions: &mut Sessions,
@@ -79,7 +80,8 @@ impl Found {
     /// Passes the stored results to `show`, converted to the byte order of the client's new
     /// connection. Passes no bytes if the stored result is only a status.
     ///
-    /// # Errors The results cannot be converted to that byte order.
+    /// # Errors
+    /// The results cannot be converted to that byte order.
     pub(super) fn in_order(
         &self,
         order: Option<ByteOrder>,

@@ -15,9 +15,8 @@ use super::{
 
 impl BatchScheduler {
     /// Cancels a request of a synchronous or asynchronous batch. Transfers that have not started
-    /// are dropped, and the request is reported with `status`, unless it fails otherwise or all of
-    /// its transfers have started. The completion is reported without waiting for other
-    /// completions.
+    /// are dropped. If any was dropped, the request is reported with `status`, unless it has failed
+    /// for another reason. Its completion does not wait for other completions.
     ///
     /// # Errors
     /// The session has no unreported request with that id.
@@ -42,8 +41,8 @@ impl BatchScheduler {
         Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
     }
 
-    /// Fails a request at the first of its bytes whose transfer has not started. Has no effect if
-    /// all transfers have started.
+    /// Makes a request fail with `status`, as of its first byte whose transfer has not started. Has
+    /// no effect if all transfers have started.
     fn fail(&mut self, index: RequestKey, status: Status, now: Moment) {
         let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
         let Some(at) = waiting.map(|transfer| transfer.at).min() else { return };
@@ -54,8 +53,8 @@ impl BatchScheduler {
         }
     }
 
-    /// Drops the transfers of a request that have not started, because the request has failed or
-    /// its session does not need the result any more.
+    /// Drops those transfers of a request that have not started, because the request has failed or
+    /// its session no longer needs the result.
     pub(super) fn drop_transfers(&mut self, index: RequestKey) {
         let mut next = self.requests[index].first_transfer;
         while next != Key::NULL {
@@ -83,8 +82,8 @@ impl BatchScheduler {
         })
     }
 
-    /// Ends every request that has at least one unstarted transfer in `scope`. Used for fencing
-    /// and opens. Transfers in flight finish; the caller must wait until
+    /// Makes every request fail that has an unstarted transfer in `scope`. Used for fencing and
+    /// when opens end. Transfers in flight finish; the caller must wait until
     /// [`BatchScheduler::is_running`] returns false. The call visits all requests, so it is meant
     /// for rare events.
     pub fn abort(&mut self, scope: &AbortScope, status: Status, now: Moment) -> Aborted {
@@ -124,8 +123,8 @@ impl BatchScheduler {
     }
 
     /// Drops the asynchronous batches of a session whose back-control channel has ended, because
-    /// their completions can no longer be delivered. Their transfers in flight end without a
-    /// report. Synchronous batches continue.
+    /// their completions can no longer be delivered. Transfers in flight finish, but are not
+    /// reported. Synchronous batches continue.
     pub fn drop_asynchronous(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(&slot) = self.by_id.get(&session) else { return ended };
@@ -148,7 +147,7 @@ impl BatchScheduler {
         self.names.range(of_session).map(|(_, &index)| index).collect()
     }
 
-    /// Ends a request whose completion will not be delivered to any client.
+    /// Ends a request whose completion will not be reported to any client.
     fn end_silently(&mut self, index: RequestKey, slot: SessionKey, ended: &mut EndedSession) {
         ended.requests += 1;
         self.drop_transfers(index);
@@ -168,8 +167,8 @@ impl BatchScheduler {
         load.bytes -= bytes;
     }
 
-    /// Drops all batches of a session that ends. Transfers in flight end without a report. Has no
-    /// effect for an unknown session.
+    /// Drops all batches of a session that ends. Transfers in flight finish, but are not reported.
+    /// Has no effect for an unknown session.
     pub fn close_session(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(slot) = self.by_id.remove(&session) else { return ended };

@@ -14,12 +14,12 @@ use super::types::InvalidBatch;
 /// A contiguous file range and a contiguous client buffer of the same length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// The offset in the request's data, which is the concatenation of all chunks (and of all
-    /// buffers).
+    /// The offset of the transfer in the request's data. The data is the concatenation of all
+    /// chunks, and also of all buffers.
     pub at: u32,
     /// The offset in the file.
     pub offset: u64,
-    /// The client's buffer, whose length is the length of the cut.
+    /// The client's buffer for the transfer. The two have the same length.
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
 }
@@ -51,8 +51,8 @@ pub(super) fn total(chunks: &[FileChunk], buffers: &[DirectBuffer]) -> Result<u3
     u32::try_from(in_file).map_err(|_| InvalidBatch::RequestTooLarge)
 }
 
-/// Returns the transfers of a request that [`total`] has accepted. A transfer ends wherever a chunk
-/// or a buffer ends.
+/// Returns the transfers of a request, which [`total`] has already accepted. A transfer ends
+/// wherever a chunk or a buffer ends.
 pub(super) fn cuts<'a>(
     chunks: &'a [FileChunk],
     buffers: &'a [DirectBuffer],

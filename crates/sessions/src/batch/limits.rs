@@ -1,7 +1,7 @@
 //! The limits of the batch scheduler.
 //!
 //! Invariant: limits that passed [`BatchLimits::check`] always admit a batch with one request of
-//! one byte from a session that has no other request pending.
+//! one byte from a session that has no pending requests.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub struct BatchLimits {
     pub window_max: Duration,
     /// How long a completion may wait for other completions after its batch is due.
     pub notice_delay_max: Duration,
-    /// The number of runs in flight below which transfers are started before their batch is due, so
-    /// that the device is not idle. With 0, transfers always wait for the window.
+    /// The number of runs in flight below which transfers are started early, before their batch is
+    /// due, so that the device is not idle. 0 means that transfers are never started early.
     pub early_start_below: u32,
 }
 
@@ -66,8 +66,8 @@ impl BatchLimits {
     /// Checks that the tables can hold as much as every limit allows.
     ///
     /// # Errors
-    /// [`ConfigError`] with the name of the first limit that is zero, too large, or larger than the
-    /// total limit that it is part of.
+    /// [`ConfigError`] with the name of the first limit that is zero, too large, or, for the limit
+    /// of one session, greater than the limit for all sessions.
     pub fn check(&self) -> Result<(), ConfigError> {
         let counts = [
             ("batch.requests_max", self.requests_max, REQUESTS_LIMIT),

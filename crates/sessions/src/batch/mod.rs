@@ -32,12 +32,13 @@
 //! client; so does this server. Between batches the server keeps an order, because otherwise
 //! windows could reverse two writes. If requests of two batches access the same bytes and at least
 //! one of them writes, the batch that was accepted later waits until the earlier batch has finished
-//! with those bytes. This also applies to batches of different clients. If the later transfer
-//! becomes urgent, the earlier transfer gets the same priority. So HURRY_UP raises the priority of
-//! the request that it names and of the requests that block it, and of no others. Requests outside
-//! batches are not ordered relative to batches. Finding conflicts stays cheap, because at most 1024
-//! transfers may be near one position of a file. A batch that exceeds this number on its own is
-//! refused as too large; a batch that exceeds it together with other batches is refused for now.
+//! with those bytes. This also applies to batches of different clients. If HURRY_UP raises the
+//! priority of the later transfer, the earlier transfer gets the same priority. So HURRY_UP raises
+//! the priority of the request that it names and of the requests that block it, but of no other
+//! requests. Requests outside batches are not ordered relative to batches. Finding conflicts stays
+//! cheap, because at most 1024 transfers may be near one position of a file. A batch that exceeds
+//! this number on its own is refused as too large; a batch that exceeds it together with other
+//! batches is refused for now.
 //!
 //! **Reporting.** Completions of asynchronous batches are collected for each session. They are
 //! reported when at least one of these conditions holds:
@@ -48,8 +49,8 @@
 //! - The oldest completion has waited until its batch is due, and for at least
 //!   [`BatchLimits::notice_delay_max`].
 //!
-//! A client that has never asked for a number gets each completion without delay. Until the server
-//! has polled the notice of a request, the request counts as outstanding: its id stays in use, and
+//! A client that has never asked for a number gets each completion without delay. A request counts
+//! as outstanding until the server has polled the notice that reports it: its id stays in use, and
 //! HURRY_UP finds it.
 //!
 //! **Bytes transferred** are counted from the start of the request's data, which is the
@@ -59,13 +60,13 @@
 //! to the checksum ([`BatchScheduler::add_checksum`]). For a write, the server has verified the
 //! checksum before it submits the batch ([`BatchRequest::data`]).
 //!
-//! **Cancelling.** The protocol has no procedure to cancel a request. The API in the paper
-//! (section 4) has a cancel function. A client can implement it only by ignoring the completion or
-//! by ending the session, because the server may access the client's memory until the completion.
-//! The scheduler offers [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] in case
-//! the procedure is ever added. A cancelled request is reported like any other request, with the
-//! status that the caller chooses, when none of its runs is in flight any more. From then on the
-//! client may reuse its memory.
+//! **Cancelling.** The protocol has no procedure to cancel a request. The API in the paper (section
+//! 4) has a cancel function. A client can implement it only by ignoring the completion or by ending
+//! the session, because the server may access the client's memory until the completion. The
+//! scheduler offers [`BatchScheduler::close_session`], and [`BatchScheduler::cancel`] in case the
+//! procedure is ever added. A cancelled request is reported like any other request, with the status
+//! that the caller chooses, when none of its runs is in flight any more. From then on the client
+//! may reuse its memory.
 //!
 //! **Exactly once.** The reply to an asynchronous batch is sent when the batch is accepted, but it
 //! is stored in the response cache only when the notice of the batch's last completion is sent
@@ -114,13 +115,13 @@ pub struct BatchScheduler {
     queue: TransferQueue,
     load: BatchLoad,
     accepted: u64,
-    /// The latest time at which each session with collected completions must report them.
+    /// For each session with collected completions, the time by which the session must report them.
     report_by: BTreeSet<(Moment, SessionKey)>,
     /// The sessions that have a notice to send, in the order of their turns.
     ready: VecDeque<SessionKey>,
     /// The synchronous batches whose requests are all complete.
     replies: VecDeque<BatchKey>,
-    /// A buffer for the request ids of a batch that is being checked.
+    /// A buffer for sorting the request ids of a batch that is being checked.
     sorted: Vec<RequestId>,
     /// Empty piece lists of returned runs, kept to reuse their memory.
     spare: Vec<Vec<Piece>>,
@@ -144,7 +145,7 @@ struct Session {
     load: BatchLoad,
     /// The number of asynchronous requests that are incomplete.
     unfinished: u32,
-    /// The asynchronous requests that are complete but not reported.
+    /// The asynchronous requests that are complete but were not reported yet.
     gathered: VecDeque<RequestKey>,
     report_by: Option<Moment>,
     /// True if the client waits for the collected completions, or for the next completion.
@@ -160,7 +161,7 @@ struct Batch {
     due: Moment,
     /// The number of requests that are incomplete.
     unfinished: u32,
-    /// The number of requests that are not reported.
+    /// The number of requests that were not reported yet.
     unreported: u32,
     /// The first request of a synchronous batch. The reply lists the requests in the order of their
     /// links.
@@ -169,8 +170,8 @@ struct Batch {
 
 #[derive(Debug)]
 struct Request {
-    /// The key of the session. [`Key::NULL`] after the session has ended, in which case the request
-    /// ends without a report.
+    /// The key of the session. [`Key::NULL`] after the session has ended; the request then ends
+    /// without a report.
     session: SessionKey,
     /// The id of the session, which is kept as long as the request exists.
     session_id: SessionId,
@@ -181,18 +182,18 @@ struct Request {
     data: Option<Arc<[u8]>>,
     length: u32,
     checksum: Checksum,
-    /// The checksums of the parts of a read that have been computed so far.
+    /// The checksums of those parts of a read for which the checksum has been computed.
     sums: Vec<ChecksumPart>,
     /// The number of transfers that have not ended.
     unfinished: u32,
-    /// The number of the request's transfers that count against the limits.
+    /// The number of transfers by which the request is counted against the limits.
     transfers: u32,
-    /// The number of the request's bytes that count against the limits.
+    /// The number of bytes by which the request is counted against the limits.
     bytes: u64,
     first_transfer: TransferKey,
     next_of_batch: RequestKey,
-    /// The number of bytes from the start of the request's data up to the first byte that was not
-    /// moved.
+    /// The number of bytes, from the start of the request's data, before the first byte that was
+    /// not moved.
     moved: u32,
     failure: Option<Failure>,
     /// True if the request's completion is reported without waiting for other completions.
@@ -234,8 +235,8 @@ impl BatchScheduler {
 
     /// Registers a session, or reports a change of its back-control channel. `notice_bytes` is the
     /// size of the largest request that the channel carries; `None` without a channel. The number
-    /// of sessions needs no limit here, because each session has a channel, and channels are
-    /// limited.
+    /// of sessions needs no limit of its own, because each session has a channel and the number of
+    /// channels is limited.
     pub fn open_session(&mut self, session: SessionId, notice_bytes: Option<u32>) {
         let completions_max = notice_bytes.map_or(0, completions_in);
         if let Some(&slot) = self.by_id.get(&session) {
@@ -261,7 +262,7 @@ impl BatchScheduler {
     /// Handles BATCH_SUBMIT. The server replies to an asynchronous batch immediately, and to a
     /// synchronous batch when [`BatchScheduler::poll_reply`] returns it. The server must make sure
     /// that the reply fits into the channel's reply size ([`completions_in`]). If the limits do not
-    /// allow the batch now, the server may also keep the request and retry it after a run has
+    /// allow the batch now, the server may keep the request and call this again after a run has
     /// ended. Meanwhile the request holds its credit, which slows the client down (draft 6.5.5).
     ///
     /// # Errors
@@ -327,7 +328,7 @@ impl BatchScheduler {
         Ok(Accepted { complete: submission.requests.is_empty() && !submission.synchronous })
     }
 
-    /// Checks that no two pending requests of a session have the same id.
+    /// Checks that no two pending requests of a session would have the same id.
     fn check_names(
         &mut self,
         slot: SessionKey,
@@ -500,8 +501,8 @@ impl BatchScheduler {
         }
     }
 
-    /// Handles HURRY_UP: the request, and the requests that block it, go before all others. If the
-    /// request is already complete, its notice is sent now.
+    /// Handles HURRY_UP: moves a request, and the requests that block it, ahead of all others. If
+    /// the request is already complete, its notice becomes ready now.
     ///
     /// # Errors
     /// The session has no unreported asynchronous request with that id.
@@ -541,7 +542,7 @@ impl BatchScheduler {
         self.load
     }
 
-    /// Returns the load of one session. It is zero if the session is not known.
+    /// Returns the load of one session. Returns zeros if the session is not registered.
     #[must_use]
     pub fn session_load(&self, session: SessionId) -> BatchLoad {
         self.by_id.get(&session).map_or_else(BatchLoad::default, |&slot| self.sessions[slot].load)

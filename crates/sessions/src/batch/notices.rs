@@ -10,8 +10,8 @@ use dafs_wire::{Checksum, HEADER_BYTES};
 
 use super::{BatchReply, BatchScheduler, Notice, RequestKey, Session, SessionKey};
 
-/// The number of bytes of a completion message before the first completion: header, fixed section,
-/// and the count of the array.
+/// The number of bytes of a completion message that come before the first completion: the header,
+/// the fixed section, and the count of the array.
 const MESSAGE_BYTES: usize = HEADER_BYTES + 8 + 8;
 /// The number of bytes of one completion (draft 6.1.7).
 const COMPLETION_BYTES: usize = 24;
@@ -82,13 +82,13 @@ impl BatchScheduler {
     }
 
     /// Removes and returns the next notice to send. The server must call this until it returns
-    /// `None`, or until the back-control channels have no credits. The sessions take turns.
+    /// `None`, or until no back-control channel has a credit. The sessions take turns.
     pub fn poll_notice(&mut self, now: Moment) -> Option<Notice> {
         self.poll_notice_for(now, |_| true)
     }
 
-    /// Removes and returns the next notice of a session that the given function accepts. Sessions
-    /// that it does not accept keep their turn. See [`BatchScheduler::poll_notice`].
+    /// Removes and returns the next notice of a session that the closure accepts. Sessions that the
+    /// closure does not accept keep their turn. See [`BatchScheduler::poll_notice`].
     pub fn poll_notice_for(
         &mut self,
         now: Moment,
@@ -128,8 +128,8 @@ impl BatchScheduler {
         Some(notice)
     }
 
-    /// Removes and returns the next session with a notice that its channel accepts, and the number
-    /// of completions to send.
+    /// Removes from the queue and returns the next session whose notice the closure accepts, and
+    /// the number of completions to send.
     fn next_ready(
         &mut self,
         takes: &mut impl FnMut(SessionId) -> bool,
@@ -229,7 +229,7 @@ impl BatchScheduler {
 
 impl Session {
     /// Returns the number of completions in the next notice: the number that the client has
-    /// requested, or else all that fit.
+    /// requested, or as many as fit if it has requested none.
     fn notice_size(&self) -> usize {
         let most = self.completions_max.min(self.gathered.len());
         if self.completions_wanted == 0 { most } else { self.completions_wanted.min(most) }

@@ -6,8 +6,8 @@
 //!
 //! Transfers are grouped into classes by the power of two of their length. A transfer that overlaps
 //! a range starts less than twice its class's length before the range, so one long transfer does
-//! not slow down searches among many short ones. Reads and writes are separate, because two reads
-//! never conflict.
+//! not slow down searches among many short ones. Reads and writes are kept separately, because two
+//! reads never conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,8 +17,8 @@ use dafs_filer::{FileKey, IoKind};
 
 use super::queue::TransferKey;
 
-/// The maximum number of transfers near a new transfer. If there are more, the client is told to
-/// wait.
+/// The maximum number of transfers near a new transfer. If there are more, the new batch is
+/// refused.
 pub(super) const OVERLAPS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +35,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct OverlapIndex {
     entries: BTreeSet<Entry>,
-    /// For each file, a bit set of the length classes of its reads and one of its writes. A bit is
-    /// set if the class was used since the file last had no transfers.
+    /// For each file, the length classes of its reads and of its writes, as two bit sets. A bit is
+    /// set if a transfer of the class was added since the file last had no transfers.
     classes: BTreeMap<FileKey, [u32; 2]>,
 }
 
@@ -72,7 +72,8 @@ impl OverlapIndex {
     }
 
     /// Returns every transfer that may conflict with a transfer of this direction in this range.
-    /// The result may also contain about as many transfers again, which end just before the range.
+    /// The result may contain up to about twice as many transfers, because some that end just
+    /// before the range are included.
     pub(super) fn near(
         &self,
         file: FileKey,
@@ -102,7 +103,7 @@ fn entry(file: FileKey, kind: IoKind, range: Range<u64>, index: TransferKey) -> 
     Entry { file, is_write: kind == IoKind::Write, class, offset: range.start, index }
 }
 
-/// Iterates over the positions of the bits that are set, from the lowest to the highest.
+/// Iterates over the positions of the bits that are set in `word`, from the lowest to the highest.
 fn bits(mut word: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lowest = word.trailing_zeros();

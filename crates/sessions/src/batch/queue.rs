@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A transfer is in `places` from `add` until it has ended. While it is `Queued`, it is also in
-//!   exactly one waiting set, that of its priority; while it is `Parked`, it is also in `parked`.
+//!   exactly one waiting set, the set for its priority; while it is `Parked`, it is also in
+//!   `parked`.
 //! - A transfer waits only for transfers of batches that were accepted earlier, so there are no
 //!   cycles.
 
@@ -17,22 +18,25 @@ use dafs_wire::DirectBuffer;
 use super::RequestKey;
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
 
-/// The number of consecutive runs of hurried transfers after which another run is chosen, so that a
-/// client that always hurries cannot starve clients that wait for their window.
+/// The number of consecutive runs of hurried transfers after which a run of other transfers is
+/// chosen. This keeps a client that always sends HURRY_UP from starving clients that wait for their
+/// window.
 pub(super) const HURRIED_IN_A_ROW_MAX: u32 = 8;
-/// The maximum number of transfers after the start of a run that are examined in order to merge
-/// them into it.
+/// The maximum number of transfers that are examined after the start of a run, to find transfers
+/// that can join the run.
 const GATHER_AFTER_MAX: usize = 1024;
-/// The maximum number of transfers before the start of a run that are examined for each transfer
-/// that joins the run there.
+/// The maximum number of transfers that are examined before the start of a run, each time that a
+/// transfer has joined the run there.
 const GATHER_BEFORE_MAX: usize = 16;
 
-/// The priority of a transfer. Smaller values go first.
+/// The priority of a transfer. Transfers with smaller values are started first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// HURRY_UP was called for the transfer. Ordered by the number of the call.
+    /// HURRY_UP was called for the transfer's request. The integer is the number of the call:
+    /// earlier calls have smaller numbers.
     Hurried(u64),
-    /// The window of the transfer's batch has passed. Ordered by file and offset.
+    /// The window of the transfer's batch has passed. Such transfers are ordered by file and
+    /// offset.
     Due,
     /// The transfer may be delayed until this time.
     Held(Moment),
@@ -41,7 +45,7 @@ pub(super) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Queued,
-    /// The transfer waits until this other transfer has ended.
+    /// The transfer waits until the transfer with this key has ended.
     Parked(TransferKey),
     Running,
     Done,
@@ -50,20 +54,20 @@ pub(super) enum Stage {
 /// The key of a transfer.
 pub(super) type TransferKey = Key<Transfer>;
 
-/// A contiguous file range and client buffer of the same length.
+/// One transfer: a contiguous range of a file and a client buffer of the same length.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub request: RequestKey,
-    /// The next transfer of the request, as a linked list.
+    /// The next transfer of the same request, which forms a linked list.
     pub next: TransferKey,
     pub file: FileKey,
     pub kind: IoKind,
     pub offset: u64,
-    /// The offset of the transfer in the request's data.
+    /// The offset of the transfer's first byte in the request's data.
     pub at: u32,
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
-    /// The position of the transfer's batch in the order of acceptance.
+    /// The position of the transfer's batch in the order in which batches were accepted.
     pub order: u64,
     pub priority: Priority,
     pub stage: Stage,
@@ -111,11 +115,11 @@ struct Place {
 #[derive(Debug, Default)]
 struct FileLoad {
     count: u32,
-    /// The length of the longest transfer since the file last had none.
+    /// The length of the longest transfer that was added since the file last had no transfers.
     longest: u32,
 }
 
-/// The error that there are already [`OVERLAPS_MAX`] other transfers near a new transfer.
+/// The error that there are already [`OVERLAPS_MAX`] transfers near a new transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowded {
     /// True if all of these transfers belong to the same batch as the new transfer.
@@ -165,8 +169,8 @@ impl TransferQueue {
     /// Adds a transfer and returns its key.
     ///
     /// # Errors
-    /// [`Crowded`] if too many other transfers are near it. The error says whether all of these
-    /// belong to the same batch.
+    /// [`Crowded`] if too many other transfers are near the new transfer. The error says whether
+    /// all of these belong to the same batch.
     pub(super) fn add(&mut self, transfer: Transfer) -> Result<TransferKey, Crowded> {
         debug_assert!(transfer.buffer.length > 0 && transfer.stage == Stage::Queued);
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -195,7 +199,7 @@ impl TransferQueue {
         self.held.first().map(|&(due, _)| due)
     }
 
-    /// Makes the delayed transfers due whose time has come.
+    /// Makes those delayed transfers due whose time has come.
     pub(super) fn promote(&mut self, now: Moment) {
         while let Some(&(due, place)) = self.held.first() {
             if due > now {
@@ -205,7 +209,8 @@ impl TransferQueue {
         }
     }
 
-    /// Moves the transfers of a request, and the transfers that block them, before all others.
+    /// Moves the transfers of a request, and the transfers that block them, ahead of all other
+    /// transfers. `first` is the request's first transfer.
     pub(super) fn hurry(&mut self, first: TransferKey) {
         self.hurries += 1;
         let mut index = first;
@@ -258,9 +263,9 @@ impl TransferQueue {
         debug_assert!(was_there);
     }
 
-    /// Chooses the next run and marks its members as running; [`Self::members`] returns the
-    /// members. With `early`, transfers that are not due may be chosen. Returns false if there is
-    /// no run to start.
+    /// Chooses the next run and marks its members as running; [`Self::members`] then returns them.
+    /// If `early` is true, transfers that are not due may be chosen. Returns false if there is no
+    /// run to start.
     pub(super) fn next_run(&mut self, early: bool, bytes_max: u32, pieces_max: u32) -> bool {
         let Some(leader) = self.next_leader(early) else { return false };
         let is_hurried = matches!(self.transfers[leader].priority, Priority::Hurried(_));
@@ -313,8 +318,8 @@ impl TransferQueue {
     }
 
     /// Returns the transfer that this transfer must wait for: a transfer of an earlier batch that
-    /// overlaps it, if at least one of the two is a write. If there are several, returns the one
-    /// that was accepted last. `None` if there is none.
+    /// overlaps it, if at least one of the two is a write. If there are several, returns the most
+    /// recently accepted. `None` if there is none.
     fn blocker(&self, index: TransferKey) -> Option<TransferKey> {
         let transfer = &self.transfers[index];
         let near = self.overlaps.near(transfer.file, transfer.kind, transfer.range());
@@ -325,9 +330,9 @@ impl TransferQueue {
         .max_by_key(|&other| self.transfers[other].order)
     }
 
-    /// Collects the neighbours in the file that can join a run, on both sides of the leader. A
-    /// hurried leader is joined by hurried transfers only. Any other leader is joined by all
-    /// neighbours, whether or not they are due.
+    /// Collects the transfers next to the leader in the file, on both sides, that can join its run.
+    /// Only hurried transfers can join a hurried leader. All transfers can join any other leader,
+    /// whether or not they are due.
     fn gather(
         &self,
         leader: TransferKey,
@@ -388,7 +393,8 @@ impl TransferQueue {
     }
 
     /// Ends a transfer that was executed, has failed, or was dropped before it started. Transfers
-    /// that waited for it are checked again. Its slot stays in use until `free`.
+    /// that waited for this transfer are checked again. Its slot stays in use until `free` is
+    /// called.
     pub(super) fn end(&mut self, index: TransferKey) {
         match self.transfers[index].stage {
             Stage::Queued => self.dequeue(index),

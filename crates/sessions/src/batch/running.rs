@@ -11,13 +11,13 @@ use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
 
-/// The maximum number of empty piece lists that are kept for later runs.
+/// The maximum number of empty piece lists that are kept to reuse their memory.
 const SPARE_MAX: usize = 64;
 
 impl BatchScheduler {
     /// Returns the next run to start. The server must call this until it returns `None` whenever a
     /// run has ended, a batch was accepted, or the time of [`BatchScheduler::next_due`] has come.
-    /// It must do so even if the device is full, because otherwise [`BatchScheduler::next_due`]
+    /// It must call this even if the device is full, because otherwise [`BatchScheduler::next_due`]
     /// still returns the time of transfers that are already due.
     pub fn poll_run(&mut self, now: Moment, device: DeviceLoad) -> Option<Run> {
         self.queue.promote(now);
@@ -50,8 +50,8 @@ impl BatchScheduler {
         Some(Run { file: first.file, kind: first.kind, offset: first.offset, length, pieces })
     }
 
-    /// Returns a description of the request of a piece. It shows whether the result is still
-    /// needed.
+    /// Returns a description of the request to which a piece belongs. The description shows whether
+    /// the result is still needed.
     #[must_use]
     pub fn request(&self, piece: &Piece) -> RequestView {
         let request = &self.requests[piece.request];
@@ -92,8 +92,8 @@ impl BatchScheduler {
         self.keep_spare(pieces);
     }
 
-    /// Splits a run into its pieces, for a server that executes them one by one. Each piece must be
-    /// returned with [`BatchScheduler::piece_done`], and no piece waits for another.
+    /// Splits a run into its pieces, for a server that executes the pieces one by one. Each piece
+    /// must be returned with [`BatchScheduler::piece_done`], independently of the others.
     pub fn take_apart(&mut self, run: Run, pieces: &mut Vec<Piece>) {
         let mut of_run = run.pieces;
         pieces.append(&mut of_run);
@@ -126,8 +126,9 @@ impl BatchScheduler {
 }
 
 impl Request {
-    /// Records that the bytes from `at` on were not moved. The completion reports the failure that
-    /// comes first in the order of the data, even if another failure happened earlier.
+    /// Records that the bytes of a request from offset `at` on were not moved. The completion
+    /// reports the failure that comes first in the order of the data, even if another failure
+    /// happened earlier.
     pub(super) fn fail(&mut self, at: u32, status: Status) {
         self.moved = self.moved.min(at);
         if self.failure.is_none_or(|failure| at < failure.at) {

@@ -1,7 +1,7 @@
 //! The input and output types of the batch scheduler.
 //!
-//! Invariant: a [`Run`] exists once. It cannot be copied, and returning it consumes it, so that no
-//! byte can be reported as moved twice.
+//! Invariant: a [`Run`] exists once. It cannot be copied, and is consumed when it is returned, so
+//! that no byte can be reported as moved twice.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use dafs_wire::{Checksum, DirectBuffer};
 use super::RequestKey;
 use super::queue::TransferKey;
 
-/// One request of a batch (draft 6.1.7). The server has resolved its file and checked the access
-/// permissions.
+/// One request of a batch (draft 6.1.7). The server has already found its file and checked the
+/// access permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRequest<'a> {
     /// The request id, which the client has chosen. It is unique among the pending requests of the
@@ -35,12 +35,11 @@ pub struct BatchRequest<'a> {
     pub buffers: &'a [DirectBuffer],
     /// The checksum that the client sent with a write.
     pub checksum: Checksum,
-    /// The data of a write, if the server has already fetched it to verify it as a whole. Otherwise
-    /// `None`.
+    /// The data of a write, if the server has already fetched it to verify the checksum of the
+    /// whole data. Otherwise `None`.
     pub data: Option<&'a Arc<[u8]>>,
-    /// The status with which the server refuses this request. The request completes with this
-    /// status; the other requests of the batch are not affected. `None` if the request is not
-    /// refused.
+    /// If the server refuses this request, the status with which the request completes; the other
+    /// requests of the batch are not affected. `None` if the request is not refused.
     pub refused: Option<Status>,
 }
 
@@ -49,23 +48,24 @@ pub struct BatchRequest<'a> {
 pub struct Submission<'a> {
     /// The requests of the batch, in no particular order.
     pub requests: &'a [BatchRequest<'a>],
-    /// The delay in microseconds that the client accepts. Ignored for a synchronous batch.
+    /// The delay in microseconds that the client accepts, called the window. Ignored for a
+    /// synchronous batch.
     pub window_us: u32,
-    /// The number of completions per notice that the client requests; 0 keeps the previous number.
-    /// Ignored for a synchronous batch.
+    /// The number of completions that the client wants in each notice; 0 keeps the number of the
+    /// previous batch. Ignored for a synchronous batch.
     pub completion_count: u32,
-    /// True if one reply reports the completion of all requests.
+    /// True for a synchronous batch, whose reply reports the completion of all requests.
     pub synchronous: bool,
-    /// A tag that the server chooses, and that is returned when the batch is complete. It
-    /// identifies the stream and sequence number for the response cache.
+    /// A tag that the server chooses. It is returned when the batch is complete, and tells the
+    /// server where to store the reply in the response cache.
     pub tag: u64,
 }
 
 /// The result of a batch that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// True for an empty asynchronous batch. No notice will report it, so its reply may be stored
-    /// in the response cache immediately.
+    /// True for an empty asynchronous batch. No notice will report the batch, so its reply may be
+    /// stored in the response cache immediately.
     pub complete: bool,
 }
 
@@ -85,13 +85,14 @@ pub enum SubmitError {
     /// The batch exceeds the limits of a session, even on an idle server.
     #[error("the batch is larger than a session may have pending")]
     TooLarge,
-    /// The limits do not allow the batch now. The session has asynchronous requests pending, so a
-    /// completion will show the client when to retry (draft 4.2.3). That completion is reported
-    /// without delay.
+    /// The limits do not allow the batch now. The session has asynchronous requests pending, so
+    /// their next completion, which is reported without delay, shows the client when to retry
+    /// (draft 4.2.3).
     #[error("no room for the batch until a completion is reported")]
     WhoaCowboy,
-    /// The limits do not allow the batch now, and no completion of the session will follow, so the
-    /// client would wait for a completion forever. The client must retry after a while instead.
+    /// The limits do not allow the batch now. The session has no asynchronous requests pending
+    /// whose completion could show the client when to retry, so the client must retry after a
+    /// while.
     #[error("no room for the batch now")]
     Delay,
 }
@@ -111,7 +112,7 @@ pub enum InvalidBatch {
     /// A buffer ends beyond the largest 64-bit address.
     #[error("a buffer ends beyond the last address")]
     AddressTooLarge,
-    /// The request has more bytes than the 32-bit count of a completion can express.
+    /// The request has more bytes than the 32-bit byte count of a completion can express.
     #[error("the request is longer than 32 bits can count")]
     RequestTooLarge,
 }
@@ -147,7 +148,7 @@ pub struct RequestNotFound;
 pub struct DeviceLoad {
     /// The number of operations in flight, including operations outside batches.
     pub in_flight: u32,
-    /// The number of operations in flight at which no further run is started.
+    /// The number of operations in flight at which the scheduler starts no further run.
     pub in_flight_max: u32,
 }
 
@@ -190,9 +191,9 @@ impl Run {
 pub struct Piece {
     /// The offset of the piece in the file.
     pub offset: u64,
-    /// The client's buffer, whose length is the length of the piece.
+    /// The client's buffer for the piece. The two have the same length.
     pub buffer: DirectBuffer,
-    /// The offset of the piece in the request's data.
+    /// The offset of the piece's first byte in the request's data.
     pub at: u32,
     /// The access pattern that the client expects for the file range.
     pub hint: CacheHint,
@@ -201,11 +202,11 @@ pub struct Piece {
     pub(super) request: RequestKey,
 }
 
-/// A description of the request that a piece belongs to.
+/// A description of the request to which a piece belongs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestView {
-    /// The session of the request. `None` if the session has ended, in which case the client's
-    /// memory must not be accessed.
+    /// The session of the request. `None` if the session has ended; then the client's memory must
+    /// not be accessed.
     pub session: Option<SessionId>,
     /// The request id, which the client has chosen.
     pub request: RequestId,
@@ -213,16 +214,17 @@ pub struct RequestView {
     pub handle: FileHandle,
     /// The state id of the open or lock that the request uses.
     pub state: StateId,
-    /// True if the reply of its batch reports the request, false if a notice does.
+    /// True if the request is reported by the reply to its batch, false if it is reported by a
+    /// notice.
     pub synchronous: bool,
     /// The data of a write, if the server has already fetched it. Otherwise `None`.
     pub data: Option<Arc<[u8]>>,
     /// The length of the request in bytes.
     pub length: u32,
-    /// The checksum that the client sent.
+    /// The checksum that the client sent with a write.
     pub checksum: Checksum,
-    /// The status with which the request has failed or was cancelled. Data that is still moved for
-    /// it is not reported. `None` if the request has not failed.
+    /// The status with which the request has failed or was cancelled; data that is moved after the
+    /// failure is not reported. `None` if the request has not failed.
     pub failed: Option<Status>,
 }
 
@@ -239,7 +241,7 @@ pub enum PieceOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// This many bytes from the start of the run were moved. The number is less than the run's
-    /// length at the end of a file, or if the device accepted no more bytes.
+    /// length if the file ends earlier or the device accepted fewer bytes.
     Moved(u64),
     /// The run has failed, and it is unknown which of its bytes were moved.
     Failed(Status),
@@ -253,8 +255,9 @@ pub struct Notice {
     /// The completions, in the order in which they happened. They fit into one message of the
     /// session's back-control channel.
     pub completions: Vec<Completion>,
-    /// The tags of the batches that are complete with this notice. Their replies must be stored in
-    /// the response cache when the notice is sent, and not earlier (draft 5.2.3).
+    /// The tags of the batches whose last completion is in this notice. The replies to these
+    /// batches must be stored in the response cache when the notice is sent, and not earlier (draft
+    /// 5.2.3).
     pub finished: Vec<u64>,
 }
 
@@ -274,7 +277,7 @@ pub struct BatchReply {
 pub enum Cancelled {
     /// No transfer is in flight, so the completion is reported immediately.
     Ended,
-    /// Some transfers are in flight. The completion follows after their runs have ended.
+    /// Some transfers are in flight. The completion is reported after their runs have ended.
     Draining,
 }
 
@@ -315,8 +318,8 @@ pub struct Aborted {
 pub struct EndedSession {
     /// The number of requests whose completion will not be reported.
     pub requests: u32,
-    /// The number of these requests that have transfers in flight. They end without a report when
-    /// their runs end.
+    /// The number of these requests that have transfers in flight. Such a request ends without a
+    /// report when its runs end.
     pub running: u32,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Credentials belong to a client and can be used in all of its sessions. A request contains the
 //! handle of the credentials in its header; [`CredentialTable::acquire`] needs only two array
-//! accesses. Names that need a user directory are not looked up here: their registration returns a
+//! accesses. User names are not looked up here: the registration of a name returns a
 //! [`CredentialLookup`], and the server reports the result later.
 //!
 //! ```text
@@ -45,17 +45,17 @@ const CREDENTIALS_LIMIT: u32 = 1 << 16;
 /// Limits and policies of registered credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialPolicy {
-    /// True if clients may be trusted at all. If false, no client is told that it can register
-    /// credentials.
+    /// True if clients may be trusted at all. If false, the server tells every client that it may
+    /// not register credentials.
     pub is_served: bool,
-    /// The number of credentials for clients that ask for the default.
+    /// The number of credentials for a client that asks for the default number.
     pub per_client_default: u32,
     /// The maximum number of credentials that a client may negotiate.
     pub per_client_max: u32,
     /// The maximum total number of credentials of all clients.
     pub total_max: u32,
-    /// The maximum number of supplementary groups of one identity. A registration with more gets
-    /// INVAL (draft 6.2.8).
+    /// The maximum number of supplementary groups of one identity. A registration with more groups
+    /// gets INVAL (draft 6.2.8).
     pub groups_max: u32,
     /// True if the server can map GSS names to users.
     pub gss_names: bool,
@@ -103,8 +103,8 @@ impl CredentialPolicy {
     }
 
     /// Returns the number of credentials that a client's first session negotiates (draft 6.2.1),
-    /// when the client asks for `asked`; 0 asks for the default. For the client's later sessions
-    /// [`CredentialTable::join`] returns the number.
+    /// given the number `asked` in the client's request; 0 asks for the default. For later sessions
+    /// of the client, [`CredentialTable::join`] returns the number.
     #[must_use]
     pub fn agree(&self, asked: u32) -> u32 {
         if !self.is_served {
@@ -124,11 +124,11 @@ pub enum Registration {
     LookUp(CredentialLookup, CredentialName),
 }
 
-/// The id of one lookup.
+/// The id of one lookup of a user name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialLookup(u32);
 
-/// The name that must be looked up.
+/// A user name that the server must look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialName {
     /// The name of a user of this host.

@@ -1,9 +1,9 @@
 //! The table of registered credentials.
 //!
 //! Invariants:
-//! - A slot that is not free belongs to the client that it was charged to. A slot of a client that
-//!   has ended is charged to no client, and is freed when the last request or lookup that uses it
-//!   ends.
+//! - A slot that is in use counts against the limit of the client to which it belongs. When the
+//!   client ends, the slot no longer counts against any limit, and is freed when the last request
+//!   or lookup that uses it ends.
 //! - A handle contains the index of its slot and is never zero.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ const _: () = assert!(super::CREDENTIALS_LIMIT <= INDEX_MASK + 1);
 pub struct CredentialTable {
     policy: CredentialPolicy,
     slots: Vec<Slot>,
-    /// The free slots. The slot that has been free longest comes first.
+    /// The free slots. The slot that has been free longest is reused first.
     free: VecDeque<u16>,
     clients: BTreeMap<ClientId, ClientCredentials>,
     first_generation: u16,
@@ -35,7 +35,7 @@ pub struct CredentialTable {
 /// The counters of credentials, for the operator. [`CredentialTable::counters`] sets the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CredentialCounters {
-    /// Gauge: the number of slots in use, including those of clients that have ended.
+    /// Gauge: the number of slots in use, including the slots of clients that have ended.
     pub taken: u32,
     /// Gauge: the number of clients that may register credentials.
     pub clients: u32,
@@ -45,7 +45,7 @@ pub struct CredentialCounters {
     pub refused: u64,
     /// The number of releases that were refused because requests used the credentials.
     pub conflicts: u64,
-    /// The number of requests whose handle belongs to no registered credentials.
+    /// The number of requests whose credential handle is not registered.
     pub unknown: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct CredentialUse(u16);
 #[derive(Debug)]
 struct ClientCredentials {
     agreed: u32,
-    /// The slots that are charged to this client, in no particular order.
+    /// The slots that belong to this client, in no particular order.
     slots: Vec<u16>,
 }
 
@@ -111,8 +111,8 @@ impl CredentialTable {
     }
 
     /// Adds a session of an authenticated client. `agreed` is the number that the session's connect
-    /// request has negotiated ([`CredentialPolicy::agree`]). Returns the number in force, which is
-    /// that of the client's first session (draft 6.2.1).
+    /// request has negotiated ([`CredentialPolicy::agree`]). Returns the number that is valid for
+    /// the client, which is that of its first session (draft 6.2.1).
     pub fn join(&mut self, client: ClientId, agreed: u32) -> u32 {
         let agreed = agreed.min(self.policy.per_client_max);
         let first = ClientCredentials { agreed, slots: Vec::new() };
@@ -131,8 +131,8 @@ impl CredentialTable {
     ///
     /// # Errors
     /// NOT_AUTHORIZED if the client is not trusted; RESOURCE if a limit is reached; INVAL for too
-    /// many groups, and for -1 as a user or group id; NOTSUPP for a type that this server does not
-    /// support.
+    /// many groups, and for -1 as a user or group id; NOTSUPP for a type of name that this server
+    /// does not support.
     pub fn register(
         &mut self,
         client: ClientId,
@@ -220,7 +220,7 @@ impl CredentialTable {
     ///
     /// # Errors
     /// INVAL if the name was not found; STALE_CLIENTID if the client has ended during the lookup,
-    /// so that no reply can reach it; BAD_SESSION for an unknown lookup.
+    /// so that no reply can reach the client; BAD_SESSION for an unknown lookup.
     pub fn looked_up(
         &mut self,
         lookup: CredentialLookup,
@@ -273,7 +273,7 @@ impl CredentialTable {
     }
 
     /// Reserves registered credentials for a request, until [`CredentialTable::finish`]. Handle 0
-    /// means the session's own identity, which is not in this table.
+    /// must not be passed, because it means the session's own identity, which is not in this table.
     ///
     /// # Errors
     /// NO_CREDS for a handle that the client has not registered.
@@ -359,7 +359,8 @@ impl CredentialTable {
         is_it.then_some(handle.0 as u16)
     }
 
-    /// Returns the slot of a handle, even if the handle is stale. `None` if there is no such slot.
+    /// Returns the index of a handle's slot, even if the handle is stale. `None` if there is no
+    /// such slot.
     fn index_of(&self, handle: CredHandle) -> Option<u16> {
         let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
         (u32::from(slot.generation) == handle.0 >> INDEX_BITS).then_some(handle.0 as u16)

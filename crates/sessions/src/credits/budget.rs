@@ -11,12 +11,13 @@ use super::Window;
 pub(crate) struct Budget {
     pub(super) total: u32,
     pub(super) charged: u32,
-    /// The number of credits reserved for channels that may still open, one for each channel.
+    /// The number of credits that are reserved for channels that may still open, one credit for
+    /// each channel.
     pub(super) reserved: u32,
     /// The sum of the weights of the windows (channels) that contend for scarce credits.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// The number of credits within their shares that windows (channels) need and could not get.
+    /// The number of credits within their shares that windows (channels) need but could not get.
     pub(super) missing: u32,
     /// The number of windows (channels) that would take more credits if more were free.
     pub(super) wanting: u32,
@@ -42,14 +43,14 @@ impl Budget {
         self.charged
     }
 
-    /// Charges the first credit of a channel, which comes from the reserve.
+    /// Charges the first credit of a new channel to the budget. This credit was reserved for it.
     pub(crate) fn channel_opened(&mut self) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         self.charged += 1;
     }
 
-    /// Returns all credits of a channel that has closed to the budget.
+    /// Returns all credits of a channel that has closed to the free credits of the budget.
     pub(crate) fn channel_closed(&mut self, window: &Window) {
         self.charged -= u32::from(window.charge());
         self.reserved += 1;
@@ -61,7 +62,8 @@ impl Budget {
         self.wanting -= u32::from(window.wants_more);
     }
 
-    /// Updates the sums after the charge of a window has changed.
+    /// Updates the sums after the number of credits of a window has changed from `before` to
+    /// `after`.
     pub(super) fn recharge(&mut self, before: u16, after: u16, contends: bool) {
         let (before, after) = (u32::from(before), u32::from(after));
         self.charged = self.charged - before + after;
@@ -99,8 +101,8 @@ impl Budget {
         self.contending_weight > u32::from(window.weight.get())
     }
 
-    /// Returns true if this window's share of the pool, if it contended, would be at least `cap`,
-    /// the most credits it may have.
+    /// Returns true if this window's share of the pool would be at least `cap`, the most credits
+    /// that it may have, if the window contended.
     pub(super) fn satisfies(&self, window: &Window, cap: u16) -> bool {
         let weight = u64::from(window.weight.get());
         let (mut pool, mut all) = (self.pool(), u64::from(self.contending_weight));

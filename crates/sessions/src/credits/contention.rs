@@ -7,7 +7,7 @@ use dafs_types::Random;
 struct Client {
     window: Window,
     nreq: u16,
-    /// The streams in use.
+    /// The streams with a request in flight.
     busy: Vec<u16>,
     is_busy: [bool; 256],
     desired: u16,
@@ -41,7 +41,7 @@ impl Client {
         true
     }
 
-    /// Lets the server reply to one of the client's requests.
+    /// Makes the server reply to one of the client's requests.
     fn answer(&mut self, dice: &mut Random, budget: &mut Budget) {
         let pick = dice.below(self.busy.len());
         let stream = self.busy.swap_remove(pick);
@@ -51,7 +51,7 @@ impl Client {
         assert_eq!(self.nreq, self.window.nreq);
     }
 
-    /// Lets the client use all its credits, then get replies to some of the requests.
+    /// Makes the client use all its credits, then makes the server reply to some of the requests.
     fn saturate(&mut self, dice: &mut Random, budget: &mut Budget) {
         while self.send() {}
         for _ in 0..=dice.below(self.busy.len()) {
@@ -69,7 +69,7 @@ impl Client {
     }
 }
 
-/// Checks that the sums in the budget are those of the windows, and that all promises hold.
+/// Checks that the sums in the budget equal those over the windows, and that all invariants hold.
 fn check(budget: &Budget, clients: &[Client], seed: u64) {
     let windows = || clients.iter().map(|client| &client.window);
     let charged: u32 = windows().map(|window| u32::from(window.charge())).sum();
@@ -90,8 +90,8 @@ fn check(budget: &Budget, clients: &[Client], seed: u64) {
     }
 }
 
-/// Computes each client's share if credits were divisible: none gets more than its cap, the rest is
-/// divided by weight.
+/// Computes the share of each client as if credits were divisible. No client gets more than its
+/// maximum, and the rest is divided by weight.
 fn fair_shares(clients: &[Client], total: f64) -> Vec<f64> {
     let mut shares = vec![f64::NAN; clients.len()];
     loop {
@@ -117,7 +117,7 @@ fn fair_shares(clients: &[Client], total: f64) -> Vec<f64> {
 /// waits for these credits needs as many.
 const REQUESTS_TO_CONVERGE: u32 = 4 * limits::CREDITS_MAX as u32;
 
-/// Lets all clients work until each has sent this many requests.
+/// Lets all clients send requests and get replies, until each client has sent this many requests.
 fn work(clients: &mut [Client], dice: &mut Random, budget: &mut Budget, seed: u64) {
     let goals: Vec<_> = clients.iter().map(|client| client.sent + REQUESTS_TO_CONVERGE).collect();
     for step in 0.. {

@@ -12,9 +12,9 @@ struct Ends {
     busy: Vec<u16>,
     to_server: VecDeque<u16>,
     at_server: Vec<u16>,
-    /// The replies on their way to the client, each as its stream and credit target.
+    /// The replies that are on their way to the client, each with its stream and credit target.
     to_client: VecDeque<(u16, u16)>,
-    /// The streams whose most recent reply the server keeps.
+    /// The streams of which the server keeps the most recent reply.
     kept: BTreeSet<u16>,
     expirations: u32,
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Makes a session with this many credits that may grow to 64.
+/// Creates a window with this many credits that may grow to 64 credits.
 fn window(credits: u16, budget: &mut Budget) -> Window {
     let mut window = Window::new();
     budget.channel_opened();

@@ -1,11 +1,12 @@
-//! A view of credits for the operator: the credits of each session, and the limit that keeps the
-//! session from having more.
+//! Shows an operator the credits of each session, and the limit that keeps the session from having
+//! more credits.
 //!
 //! Invariant: a view is a copy of the state.
 
 use dafs_types::SessionId;
 
-/// The weight of a client when credits are scarce: twice the weight gives twice the share.
+/// The weight of a client when credits are scarce: a client with twice the weight gets twice the
+/// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CreditWeight(u16);
 
@@ -47,7 +48,7 @@ pub enum LimitedBy {
     Share,
     /// The session did not use all the credits that it had.
     Idle,
-    /// No limit applies: the session gets more credits as soon as it uses all it has.
+    /// No limit applies: the session gets more credits as soon as it uses all its credits.
     Nothing,
 }
 
@@ -62,7 +63,7 @@ pub struct CreditView {
     pub target: u16,
     /// The number of the session's requests in flight.
     pub outstanding: u16,
-    /// The number of credits that the client last asked for; 0 if it stated none.
+    /// The number of credits that the client last asked for; 0 if it has not asked.
     pub desired: u16,
     /// The weight of the session's client.
     pub weight: CreditWeight,

@@ -9,12 +9,12 @@ use dafs_types::{Moment, SessionId, Status};
 use super::{Phase, Sessions};
 use crate::{AuthDecision, AuthRequest, ChannelId, ChannelKind, PROTOCOL_VERSION, Verified};
 
-/// The arguments of CONNECT_BIND.
+/// The arguments of a CONNECT_BIND request.
 #[derive(Clone, Copy, Debug)]
 pub struct BindArguments<'a> {
     /// The version from the message header.
     pub protocol_version: u32,
-    /// The session that the channel is bound to.
+    /// The id of the session to which the channel is to be bound.
     pub session: SessionId,
     /// The purpose of the channel.
     pub kind: ChannelKind,
@@ -23,7 +23,7 @@ pub struct BindArguments<'a> {
 }
 
 impl Sessions {
-    /// Starts CONNECT_BIND; [`Sessions::finish_bind`] is the second step.
+    /// Handles the first step of CONNECT_BIND; [`Sessions::finish_bind`] is the second step.
     ///
     /// The status of a rejection is: ILLEGAL_PROT for another protocol version; INVAL if the
     /// connection was opened for another purpose; UNKNOWN_SESSION; ILLEGAL_STATE if the session
@@ -65,7 +65,7 @@ impl Sessions {
         Ok(decision)
     }
 
-    /// Returns the operation channel of the session to which the channel may be bound.
+    /// Checks whether a channel may be bound. Returns the operation channel of the session.
     fn may_bind(
         &self,
         bind: &BindArguments<'_>,
@@ -103,8 +103,8 @@ impl Sessions {
     ///
     /// # Errors
     /// The status for the reply: the status in `verified`; NOT_AUTHORIZED if the principal is not
-    /// the session's; UNKNOWN_SESSION if the session has ended since the start; ILLEGAL_STATE if
-    /// another channel was bound first.
+    /// the session's; UNKNOWN_SESSION if the session has ended since the first step; ILLEGAL_STATE
+    /// if another channel was bound meanwhile.
     pub fn finish_bind(
         &mut self,
         channel: ChannelId,
@@ -172,7 +172,7 @@ impl Sessions {
         Some((cold.binding.filter(|_| is_bound)?, cold.description.kind))
     }
 
-    /// Condemns the bound channels of a session that has ended.
+    /// Marks the bound channels of a session that has ended as channels that the server must close.
     pub(super) fn orphan(&mut self, channels: [Option<ChannelId>; 2]) {
         for channel in channels.into_iter().flatten() {
             if let Some((hot, _)) = self.live(channel) {

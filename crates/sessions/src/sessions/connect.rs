@@ -1,4 +1,4 @@
-//! CONNECT and authentication (draft 3.1.1, 6.2.1, 6.2.2).
+//! Connecting and authentication (draft 3.1.1, 6.2.1, 6.2.2).
 //!
 //! Invariants:
 //! - No message of a peer that has not authenticated changes the state of any client.
@@ -20,11 +20,12 @@ use crate::{
     Verified,
 };
 
-/// The number of draws from the entropy source after which the source counts as broken.
+/// The number of random numbers drawn for one id. If all are unsuitable, the entropy source is
+/// considered broken.
 const DRAWS_MAX: u32 = 4;
 
 impl Sessions {
-    /// Handles CLIENT_CONNECT, and the first half of CLIENT_CONNECT_AUTH.
+    /// Handles CLIENT_CONNECT, or the connect part of CLIENT_CONNECT_AUTH.
     ///
     /// # Errors
     /// ILLEGAL_PROT for another protocol version; ILLEGAL_STATE for a second connect; INVAL for
@@ -96,8 +97,9 @@ impl Sessions {
         Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
     }
 
-    /// Returns the client id for the reply to CONNECT, and true if the filer has a record with this
-    /// id (draft 3.1.1.3, cases A to C). No record is created before authentication.
+    /// Returns the client id for the reply to the connect request. The flag is true if the filer
+    /// has a record with this id (draft 3.1.1.3, cases A to C). No record is created before
+    /// authentication.
     fn choose_client_id(
         &self,
         filer: &Filer,
@@ -128,8 +130,8 @@ impl Sessions {
         self.cold.iter().flatten().filter(pending).filter_map(|cold| cold.session.as_ref())
     }
 
-    /// Undoes [`Sessions::connect`] after the second half of CLIENT_CONNECT_AUTH has failed. The
-    /// channel may connect again.
+    /// Undoes [`Sessions::connect`] after the authentication part of CLIENT_CONNECT_AUTH has
+    /// failed. The channel may connect again.
     pub fn connect_failed(&mut self, filer: &mut Filer, channel: ChannelId) {
         if self.live(channel).is_none() {
             return;
@@ -147,7 +149,7 @@ impl Sessions {
         }
     }
 
-    /// Starts CLIENT_AUTH; [`Sessions::finish_auth`] is the second step.
+    /// Handles the first step of CLIENT_AUTH; [`Sessions::finish_auth`] is the second step.
     pub fn begin_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
         let decision = self.decide_auth(channel, request);
         if matches!(decision, AuthDecision::Reject(_)) {
@@ -192,7 +194,7 @@ impl Sessions {
         decision
     }
 
-    /// Returns the principal that a peer claims to be, and the check that is still needed.
+    /// Returns the principal that a peer claims to be, and the next step of the authentication.
     pub(super) fn determine_proof(
         &self,
         peer: &PeerIdentity,
@@ -220,7 +222,7 @@ impl Sessions {
     }
 
     /// Records that the mechanism needs another token. The channel returns to its previous phase,
-    /// in which it may send an authentication request with CONTINUE.
+    /// in which it may send the token in an authentication request with CONTINUE.
     pub fn await_token(&mut self, channel: ChannelId) {
         let Some((hot, cold)) = self.live(channel) else { return };
         cold.awaits_token = true;
@@ -235,7 +237,8 @@ impl Sessions {
     /// which the check failed (usually NOT_AUTHORIZED).
     ///
     /// A session that renews its proof continues with the credentials and the expiry of the new
-    /// proof. If the renewal fails, it keeps those of the old proof.
+    /// proof. If the renewal fails, the session keeps the credentials and the expiry of the old
+    /// proof.
     ///
     /// # Errors
     /// The status for the reply: the status in `verified`; CLID_INUSE if the client's name belongs
@@ -264,7 +267,7 @@ impl Sessions {
         outcome
     }
 
-    /// Accepts the first proof of a session, and assigns the session to its client.
+    /// Accepts the first proof of identity in a session, and assigns the session to its client.
     fn admit_client(
         &mut self,
         filer: &mut Filer,
@@ -307,7 +310,8 @@ impl Sessions {
         Ok(Authenticated { trusted: verified.trusted })
     }
 
-    /// Renews the proof of a session. The principal must be the same (draft 3.1.1.1.1).
+    /// Renews the proof of identity of a session. The principal must stay the same (draft
+    /// 3.1.1.1.1).
     fn renew(&mut self, channel: ChannelId, verified: Verified) -> Result<Authenticated, Status> {
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_mut().ok_or(Status::IllegalState)?;
@@ -357,7 +361,7 @@ impl Sessions {
         }
     }
 
-    /// Assigns a session whose principal is proven to its client (draft 3.1.1.3).
+    /// Assigns a session, whose principal has been proven, to its client (draft 3.1.1.3).
     fn assign_to_client(
         &mut self,
         filer: &mut Filer,
@@ -386,10 +390,9 @@ impl Sessions {
     }
 
     /// Begins a client's incarnation, unless another session of the client has already begun it,
-    /// and ends the previous incarnation. It must be called at the first request of an
-    /// authenticated session, or when the session has existed for so long that its client must be
-    /// alive. If the filer refuses the incarnation, condemns the client's
-    /// channels and returns false.
+    /// and ends the previous incarnation. Must be called at the first request of an authenticated
+    /// session, or when the session has existed for so long that its client must be alive. If the
+    /// filer refuses the incarnation, condemns the client's channels and returns false.
     #[cold]
     pub(super) fn begin_incarnation(
         &mut self,
@@ -407,7 +410,8 @@ impl Sessions {
         !is_refused
     }
 
-    /// Condemns the channels of a client, so that they refuse all requests.
+    /// Condemns the channels of a client: they refuse all further requests, and the server must
+    /// close them.
     fn condemn_sessions(&mut self, client: ClientKey) {
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == client {
@@ -420,7 +424,8 @@ impl Sessions {
     }
 
     /// Removes and returns the channels of incarnations that have ended since the last call. The
-    /// server must close them. [`Filer::take_released`] returns the opens that their clients held.
+    /// server must close them. [`Filer::take_released`] returns the opens that were held in these
+    /// incarnations.
     pub fn take_condemned(&mut self) -> Vec<ChannelId> {
         std::mem::take(&mut self.condemned)
     }
@@ -460,8 +465,8 @@ impl Sessions {
         })
     }
 
-    /// Returns the caller of a channel's requests. Its client is [`ClientKey::NONE`] unless the
-    /// channel is authenticated.
+    /// Returns the caller of a channel's requests. The `client` of the caller is
+    /// [`ClientKey::NONE`] unless the channel is authenticated.
     #[must_use]
     pub fn party_of(&self, channel: ChannelId) -> Party {
         let Some(cold) = self.cold(channel) else { return Party::default() };
@@ -484,14 +489,14 @@ impl Sessions {
         Some(&self.cold(channel)?.session.as_ref()?.granted)
     }
 
-    /// Returns the ids of the channel's session and client. `None` before CONNECT.
+    /// Returns the session id and the client id of a channel. `None` before CONNECT.
     #[must_use]
     pub fn ids(&self, channel: ChannelId) -> Option<(SessionId, ClientId)> {
         let session = self.cold(channel)?.session.as_ref()?;
         Some((session.id, session.client_id))
     }
 
-    /// Returns the description of the channel in the connection's private data.
+    /// Returns the description of the channel that was in the connection's private data.
     #[must_use]
     pub fn description(&self, channel: ChannelId) -> Option<ChannelDescription> {
         Some(self.cold(channel)?.description)
@@ -504,7 +509,7 @@ impl Session {
     }
 }
 
-/// Draws a random number that is not zero and for which `fresh` returns true.
+/// Draws a random number that is not zero and that `fresh` accepts.
 fn draw(entropy: &mut dyn Entropy, fresh: impl Fn(u64) -> bool) -> Result<u64, Status> {
     (0..DRAWS_MAX)
         .map(|_| entropy.next_u64())

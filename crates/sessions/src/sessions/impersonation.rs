@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Sessions {
-    /// Makes the checks that depend on the identity of the client.
+    /// Makes the checks that depend on the client's identity. Reserves the registered credentials
+    /// that the request names.
     #[cold]
     pub(super) fn check_identity(
         &mut self,

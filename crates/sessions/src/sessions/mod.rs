@@ -36,23 +36,25 @@ use crate::{
 pub struct Sessions {
     config: SessionConfig,
     budget: Budget,
-    /// The hot halves of the channels, by channel index. They are stored separately from the cold
-    /// halves, so that the data that every request uses is close together in memory.
+    /// The [`HotChannel`] half of each channel, by channel index. These halves are stored
+    /// separately, so that the data that every request uses is close together in memory.
     hot: Vec<HotChannel>,
-    /// The cold halves of the channels, by channel index. `None` if the slot has no open channel.
+    /// The [`ColdChannel`] half of each channel, by channel index. `None` if the slot has no open
+    /// channel.
     cold: Vec<Option<ColdChannel>>,
     free: Vec<u32>,
     by_id: BTreeMap<SessionId, u32>,
     /// The credentials that trusted clients have registered.
     credentials: CredentialTable,
     kept: KeptSessions,
-    /// The sessions whose stored replies were removed and that were not reported yet.
+    /// The ids of sessions whose stored replies were removed. They were not reported to the server
+    /// yet.
     forgotten: Vec<SessionId>,
-    /// The channels of ended incarnations that were not reported yet.
+    /// The channels of incarnations that have ended. They were not reported to the server yet.
     condemned: Vec<ChannelId>,
-    /// The channels whose session has ended and that were not reported yet.
+    /// The channels whose session has ended. They were not reported to the server yet.
     orphans: Vec<ChannelId>,
-    /// The number of channels of each holder.
+    /// The number of channels of each holder (a local user or an address).
     shares: shares::Shares,
     open_count: u32,
     authenticated_count: u32,
@@ -76,17 +78,17 @@ enum Phase {
     Condemned,
 }
 
-/// The fields of a channel that every request uses.
+/// The fields of a channel that the server uses at every request.
 #[derive(Debug)]
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The state of the channel's chain after the last request.
+    /// The state of the channel's chain after the channel's last request.
     chain: ChainState,
     /// The number of requests in flight that use registered credentials.
     acting: u16,
     client: ClientKey,
-    /// The key of the session's stored replies.
+    /// The key of the session's stored replies, or [`KeptSession::NONE`].
     kept: KeptSession,
     last_heard: Moment,
     window: Window,
@@ -96,9 +98,9 @@ struct HotChannel {
 #[derive(Debug)]
 struct ColdChannel {
     peer: PeerIdentity,
-    /// The holder for whose share the channel is counted.
+    /// The holder (a local user or an address) for which the channel is counted.
     holder: Holder,
-    /// True if the channel has not authenticated and was not displaced by another channel.
+    /// True if the channel has not authenticated and no other channel has displaced it.
     is_waiting: bool,
     description: ChannelDescription,
     opened_at: Moment,
@@ -106,12 +108,14 @@ struct ColdChannel {
     session: Option<Session>,
     /// The credentials with which requests are executed. `None` before authentication.
     credentials: Option<Credentials>,
-    /// The reason why the channel is condemned, until `on_tick` has reported it.
+    /// The reason why the channel must be closed, until `on_tick` has reported it. `None` if there
+    /// is none.
     close_reason: Option<CloseReason>,
-    /// The operation channel of the session that this channel is bound to, or is being bound to.
+    /// The operation channel of a session, if this channel is bound, or is being bound, to that
+    /// session.
     binding: Option<ChannelId>,
     /// The principal that the peer claims to be while the channel is being bound. `None` if the
-    /// request does not name a principal.
+    /// bind request does not name a principal.
     claim: Option<Principal>,
     /// True if the mechanism needs another token from the client.
     awaits_token: bool,
@@ -132,9 +136,9 @@ struct Session {
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
-    /// True if the client was given the id of an existing record, or a record with its id was
-    /// created since. If that record no longer exists when the client authenticates, the client's
-    /// state is lost, and the client must learn of the loss.
+    /// True if a record with the client's id existed when the client got the id, or later. If the
+    /// record no longer exists when the client authenticates, the client's state was lost, and the
+    /// client must be told so.
     expects_record: bool,
     /// The principal that the client tries to authenticate as. `None` if it is not known yet.
     principal: Option<Principal>,
@@ -180,8 +184,8 @@ impl Sessions {
     }
 
     /// Adds a new connection, which must authenticate within [`crate::AuthPolicy::timeout`]. The
-    /// server must already have posted a receive of [`dafs_types::limits::CONNECT_MESSAGE_BYTES`]
-    /// for it.
+    /// server must already have posted a receive buffer of
+    /// [`dafs_types::limits::CONNECT_MESSAGE_BYTES`] bytes on the connection.
     ///
     /// # Errors
     /// The reason why the server must close the connection immediately.
@@ -198,8 +202,9 @@ impl Sessions {
         self.channel_opened_by(holder, peer, description, now)
     }
 
-    /// Adds a new connection of a peer whose holder is known. The channel counts toward the share
-    /// of `holder`. Another channel may be displaced ([`Sessions::take_displaced`]).
+    /// Adds a new connection of a peer whose holder (a local user or an address) is known. The
+    /// channel counts against the share of that holder. Another channel may be displaced
+    /// ([`Sessions::take_displaced`]).
     ///
     /// # Errors
     /// The errors of [`Sessions::channel_opened`].
@@ -261,10 +266,11 @@ impl Sessions {
         if is_served { self.check_share(holder) } else { Err(ChannelRefusal::Kind) }
     }
 
-    /// Removes a channel whose connection has ended, or whose DISCONNECT was replied to. Ends the
-    /// session (draft 3.1.2.5). With a client's last session, the client's state is released,
-    /// unless the state is kept ([`SessionConfig::keep_state_after_loss`]). Returns the released
-    /// opens, so that the caller can close them in the store. Has no effect for an unknown channel.
+    /// Removes a channel whose connection has ended, or whose client got the reply to DISCONNECT,
+    /// and ends its session (draft 3.1.2.5). With a client's last session, the client's state is
+    /// released, unless the state is kept ([`SessionConfig::keep_state_after_loss`]). Returns the
+    /// released opens, so that the caller can close them in the store. Has no effect for an unknown
+    /// channel.
     pub fn channel_closed(
         &mut self,
         filer: &mut Filer,
@@ -307,9 +313,9 @@ impl Sessions {
         self.leave(filer, client, how, now)
     }
 
-    /// Handles DISCONNECT: removes the session from its client immediately, so that stable storage
-    /// can record this before the reply. Returns the released opens. [`Sessions::channel_closed`]
-    /// must follow.
+    /// Handles DISCONNECT: removes the session from its client immediately, so that this can be
+    /// recorded on stable storage before the reply is sent. Returns the released opens.
+    /// [`Sessions::channel_closed`] must follow.
     pub fn disconnect(
         &mut self,
         filer: &mut Filer,
@@ -343,7 +349,7 @@ impl Sessions {
     }
 
     /// Handles expired timers; it must be called about once a second. Ends channels that take too
-    /// long to authenticate or have fallen silent, and state whose lease has expired, and takes
+    /// long to authenticate or have been silent too long. Ends state whose lease has expired. Takes
     /// credits back from sessions that do not use them.
     pub fn on_tick(&mut self, filer: &mut Filer, now: Moment) -> TickActions {
         let mut actions = TickActions::default();
@@ -417,7 +423,8 @@ impl Sessions {
         Some(reason)
     }
 
-    /// Iterates over the credits of every session, with the limit that keeps it from having more.
+    /// Iterates over all sessions, and returns for each its credits and the limit that keeps it
+    /// from having more.
     pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
         let halves = self.hot.iter().zip(&self.cold);
         halves.filter_map(|(hot, cold)| {
@@ -446,7 +453,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the two halves of a channel. `None` if the channel is not open any more.
+    /// Returns the hot and the cold half of a channel. `None` if the channel is not open any more.
     fn live(&mut self, channel: ChannelId) -> Option<(&mut HotChannel, &mut ColdChannel)> {
         let hot = self.hot.get_mut(channel.index())?;
         let cold = self.cold.get_mut(channel.index())?.as_mut()?;

@@ -11,8 +11,8 @@ use crate::replies::SessionRecord;
 use crate::{ChannelEnd, ChannelId, KeptReply, KeptSession, ReplyQuery, RequestName};
 
 impl Sessions {
-    /// Starts to store the replies of a session that has authenticated, if a response cache was
-    /// negotiated.
+    /// Starts to store the replies of a session that has just authenticated, if the client has
+    /// negotiated a response cache.
     pub(super) fn begin_kept(&mut self, channel: ChannelId) {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let Some(session) = session.filter(|session| session.granted.use_response_cache != 0)
@@ -29,7 +29,7 @@ impl Sessions {
         self.hot[channel.index()].kept = self.kept.add(record, Some(channel));
     }
 
-    /// Handles the loss of a session's connection.
+    /// Handles the loss of a session's connection, for the session's stored replies.
     pub(super) fn end_kept(
         &mut self,
         kept: KeptSession,
@@ -72,7 +72,7 @@ impl Sessions {
         self.kept.begin(kept, request);
     }
 
-    /// Returns the last request that was started on a stream. `None` if there is none.
+    /// Returns the newest request that was started on a stream. `None` if there is none.
     #[must_use]
     pub fn request_begun(&self, kept: KeptSession, stream: StreamId) -> Option<RequestName> {
         self.kept.request(kept, stream)
@@ -172,7 +172,8 @@ impl Sessions {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Returns each session that stores replies, with its replies, for stable storage.
+    /// Returns the sessions that store replies, each with its replies, as records for stable
+    /// storage.
     pub fn kept_records(
         &self,
     ) -> impl Iterator<Item = (&SessionRecord, impl Iterator<Item = KeptReply<'_>>)> {

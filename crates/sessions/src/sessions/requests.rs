@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Sessions {
-    /// Admits a request: accounts for its credit and stream, renews the lease, and checks that it
-    /// is allowed in the session's phase.
+    /// Admits a request: marks its credit and stream as used, renews the lease, and checks that the
+    /// request is allowed in the session's phase.
     ///
     /// # Errors
     /// After [`Refusal::Answer`] the request holds its credit until [`Sessions::finish`]; after
@@ -68,7 +68,7 @@ impl Sessions {
         taken
     }
 
-    /// Checks a request that is not an ordinary request of an authenticated session.
+    /// Checks a request that is not just an ordinary request of an authenticated session.
     #[cold]
     fn check_unusual(
         &mut self,
@@ -85,8 +85,8 @@ impl Sessions {
         judged.map(|()| place)
     }
 
-    /// Reports that the last request was damaged, so that it is unknown whether another member of a
-    /// chain follows.
+    /// Records that the channel's last request was damaged, so that it is unknown whether another
+    /// member of a chain follows.
     #[cold]
     pub fn mark_chain_unknown(&mut self, channel: ChannelId) {
         if let Some((hot, _)) = self.live(channel) {
@@ -114,7 +114,7 @@ impl Sessions {
     }
 
     /// Returns the credit target that the channel's next reply will probably contain.
-    /// [`Sessions::finish`] may still change it.
+    /// [`Sessions::finish`] may still choose another.
     #[must_use]
     #[inline]
     pub fn likely_target(&self, channel: ChannelId) -> u16 {
@@ -124,8 +124,8 @@ impl Sessions {
         }
     }
 
-    /// Accounts for a reply that is about to be sent: frees the stream and the credit, and returns
-    /// the credit target for the reply's header. Grants no receives for an unknown channel.
+    /// Counts a reply that is about to be sent: frees the stream and the credit, and returns the
+    /// credit target for the reply's header. For an unknown channel, the returned grant is zero.
     #[inline]
     pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
         match self.hot.get_mut(channel.index()) {

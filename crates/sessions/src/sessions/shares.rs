@@ -1,10 +1,10 @@
 //! Fair shares of the server's limits.
 //!
 //! Each holder (an address, a user of this host, or a principal) may have a [`fair_share`] of the
-//! channels. The last free channels are reserved for this host, and the last of these for its
-//! superuser. Channels that have not authenticated do not count toward their holder's share. When
-//! the limit of such channels is reached, a new channel displaces the oldest channel of the holder
-//! that has the most of them.
+//! channels. The last free channels are reserved for users of this host, and the last of these
+//! channels for its superuser. Channels that have not authenticated do not count toward their
+//! holder's share. When the limit of such channels is reached, a new channel displaces the oldest
+//! channel of the holder that has the most of them.
 //!
 //! Invariant: [`Shares`] agrees with the open channels. An authenticated client never loses a
 //! channel in favour of another client.
@@ -16,7 +16,7 @@ use dafs_filer::{Holder, Principal, fair_share};
 use super::{ColdChannel, Phase, Sessions};
 use crate::{ChannelId, ChannelRefusal};
 
-/// The number of channels of one holder.
+/// The number of channels of one holder (a local user or an address).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     channels: u32,
@@ -24,12 +24,12 @@ struct Held {
     waiting: u32,
 }
 
-/// The number of channels of each holder.
+/// The number of channels of each holder (a local user or an address).
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     held: BTreeMap<Holder, Held>,
     waiting: u32,
-    /// The displaced channels that were not reported yet.
+    /// The channels that were displaced. They were not reported to the server yet.
     displaced: Vec<ChannelId>,
 }
 
@@ -69,7 +69,7 @@ impl Shares {
 }
 
 impl Sessions {
-    /// Checks whether a holder may have one more channel.
+    /// Checks whether a holder (a local user or an address) may have one more channel.
     pub(super) fn check_share(&self, holder: Holder) -> Result<(), ChannelRefusal> {
         let (max, open) = (self.config.channels_max, self.open_count);
         let kept_back = match holder {
@@ -87,8 +87,8 @@ impl Sessions {
         }
     }
 
-    /// Makes room for a new channel that has not authenticated. If the limit is reached, displaces
-    /// another channel or refuses the new one.
+    /// Makes room for a new channel that has not authenticated. If the number of such channels has
+    /// reached its limit, displaces another channel or refuses the new channel.
     pub(super) fn make_room(&mut self, holder: Holder) -> Result<(), ChannelRefusal> {
         if self.shares.waiting < self.config.unauthenticated_max {
             return Ok(());
@@ -106,7 +106,8 @@ impl Sessions {
     }
 
     /// Returns the index of the channel to displace: the oldest unauthenticated channel of the
-    /// holder that has the most of them. `None` if no channel may be displaced.
+    /// holder (a local user or an address) that has the most such channels. `None` if no channel
+    /// may be displaced.
     fn victim(&self, holder: Holder) -> Option<usize> {
         let may_be = |other: Holder, waiting: u32| match other {
             _ if other == holder => true,
@@ -162,10 +163,11 @@ impl Sessions {
     }
 }
 
-/// The number of channels reserved for this host.
+/// The number of channels reserved for users of this host.
 const LOCAL_CHANNELS: u32 = 64;
-/// The number of the channels reserved for this host that are reserved for its superuser.
+/// The number of channels reserved for the superuser of this host. They are part of the channels
+/// that are reserved for users of this host.
 const SUPERUSER_CHANNELS: u32 = 16;
-/// The number of unauthenticated channels of a local user that holders on other hosts cannot
+/// The number of unauthenticated channels of each local user that peers on other hosts cannot
 /// displace.
 const UNAUTHENTICATED_KEPT: u32 = 8;

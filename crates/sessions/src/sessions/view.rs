@@ -1,4 +1,4 @@
-//! Sessions as shown to an operator.
+//! Describes sessions for an operator.
 //!
 //! Invariant: a view is a copy of the state.
 
@@ -8,7 +8,7 @@ use dafs_types::{ClientId, Moment};
 use super::Sessions;
 use crate::CreditView;
 
-/// One authenticated session, with its operation channel.
+/// A description of one authenticated session and its operation channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
     /// The id of the session's client.

@@ -64,8 +64,9 @@ fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_director
 
 /// Converts protocol entries to POSIX lists, for an object that belongs to `owner`.
 ///
-/// # Errors `Invalid` for an entry that makes no sense; `NotSupported` for a list that POSIX lists
-/// cannot express.
+/// # Errors
+/// `Invalid` for an entry that makes no sense; `NotSupported` for a list that POSIX lists cannot
+/// express.
 pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
     let (mut access, mut default) = (Vec::new(), Vec::new());
     for entry in entries {

@@ -8,8 +8,8 @@
 use rustix::process::Uid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_res_uid};
 
-/// A guard. While it exists, the kernel checks this thread's calls with the caller's permissions.
-/// The thread can still access every directory, because that access was checked before.
+/// A guard. While it exists, the kernel checks this thread's calls with the caller's user id. The
+/// thread can still access every directory, because that access was checked before.
 pub(super) struct Acting(());
 
 impl Acting {
