@@ -30,9 +30,9 @@ use crate::serve::Arguments;
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
-    /// In the journal.
+    /// In the journal on disk.
     Stable,
-    /// In memory.
+    /// In the server's memory.
     Memory,
 }
 

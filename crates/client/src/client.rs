@@ -328,20 +328,20 @@ impl Client {
         is_worth_it
     }
 
-    /// Calls `use_fd` with a descriptor that becomes readable when [`Client::process_events`] has
-    /// work to do. Call [`Client::arm`] before waiting for the descriptor; if it returns false,
-    /// call `process_events` instead of waiting.
+    /// Calls `use_fd` with a file descriptor that becomes readable when [`Client::process_events`]
+    /// has work to do. Call [`Client::arm`] before waiting for the file descriptor; if it returns
+    /// false, call `process_events` instead of waiting.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         use_fd(self.0.borrow().transport.interface().as_fd())
     }
 
-    /// Prepares for waiting on the descriptor. Returns false if there is work to do now.
+    /// Prepares for waiting on the file descriptor. Returns false if there is work to do now.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.borrow_mut().transport.interface_mut().arm()
     }
 
-    /// Returns the longest time to wait on the descriptor before calling
+    /// Returns the longest time to wait on the file descriptor before calling
     /// [`Client::process_events`], or `None` if there is no limit. A session that is reconnecting
     /// makes its next attempt at that time.
     #[must_use]

@@ -129,7 +129,7 @@ impl Client {
         }))
     }
 
-    /// Starts the transport connection and posts the receives.
+    /// Starts the transport connection and posts the receives for its replies.
     fn begin(
         &self,
         place: &ServerAddress,

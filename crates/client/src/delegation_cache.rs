@@ -44,7 +44,7 @@ pub(crate) struct DelegationCache {
     /// The cached blocks in the order in which they were cached; some may have been removed from
     /// the cache since.
     order: VecDeque<(FileHandle, u64)>,
-    /// Incremented with every change that this session requests.
+    /// The number of changes that this session has requested.
     epoch: u64,
     /// The time for which cached data is valid after a READ has proved that the delegation is in
     /// force; zero until the length of the lease is known.
@@ -54,9 +54,9 @@ pub(crate) struct DelegationCache {
     /// The delegations that were recalled and returned before the replies that grant them arrived.
     returned_early: VecDeque<StateId>,
     hits: u64,
-    /// The number of reads that used this process's own descriptors of files.
+    /// The number of reads that used this process's own file descriptors instead of the server.
     direct_reads: Rc<Cell<u64>>,
-    /// True if the server is known not to hand over descriptors of files.
+    /// True if the server is known not to hand over file descriptors.
     has_no_files: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct CacheFill {
     delegation: StateId,
     epoch: u64,
     asked: Duration,
-    /// True if, when the request was sent, no change was in flight that would make the reply stale.
+    /// True if no change that would make the reply stale was in flight when this request was sent.
     is_quiet: bool,
 }
 
@@ -91,25 +91,26 @@ pub(crate) enum GrantOutcome {
 }
 
 impl CacheFill {
-    /// Returns true if, when the request was sent, no change was in flight that would make the
-    /// reply stale.
+    /// Returns true if no change that would make the reply stale was in flight when this request
+    /// was sent.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// Returns the time at which the request was sent.
+    /// Returns the time at which this request was sent.
     pub(crate) fn asked(&self) -> Duration {
         self.asked
     }
 }
 
 impl DelegationCache {
-    /// Returns the number of reads served from the cache or through this process's own descriptors.
+    /// Returns the number of reads served from the cache or through this process's file
+    /// descriptors.
     pub(crate) fn hits(&self) -> u64 {
         self.hits + self.direct_reads.get()
     }
 
-    /// Returns the counter of reads through this process's own descriptors.
+    /// Returns the counter of reads through this process's own file descriptors.
     pub(crate) fn direct_reads(&self) -> Rc<Cell<u64>> {
         self.direct_reads.clone()
     }
@@ -125,17 +126,17 @@ impl DelegationCache {
         kept.map(|kept| &mut kept.direct)
     }
 
-    /// Records that the server does not hand over descriptors to this session.
+    /// Records that the server does not hand over file descriptors to this session.
     pub(crate) fn note_no_files(&mut self) {
         self.has_no_files = true;
     }
 
-    /// Returns true unless the server is known to hand over no descriptors.
+    /// Returns true unless the server is known to hand over no file descriptors.
     pub(crate) fn may_have_files(&self) -> bool {
         !self.has_no_files
     }
 
-    /// Returns true if this session may hold another descriptor.
+    /// Returns true if this session may hold another file descriptor from the server.
     pub(crate) fn has_room_for_files(&self) -> bool {
         self.files.values().filter(|kept| kept.direct.is_held()).count() < FILES_HELD_MAX
     }

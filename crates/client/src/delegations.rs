@@ -35,8 +35,8 @@ impl Session {
         core.sessions[self.key].delegated.as_ref().map_or(0, |delegated| delegated.hits())
     }
 
-    /// Returns the number of delegated reads that this process made through its own descriptor of a
-    /// file on this host.
+    /// Returns the number of delegated reads that this process made through its own file descriptor
+    /// of a file on this host.
     #[must_use]
     pub fn direct_reads(&self) -> u64 {
         let core = self.shared.borrow();

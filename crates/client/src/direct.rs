@@ -19,8 +19,8 @@ pub(crate) struct DirectFile {
     pub file: SystemFile,
     /// The back-control connection over which the server would recall the file's delegation.
     pub back: EndpointId,
-    /// The time at which the descriptor was requested. The descriptor may be used for the duration
-    /// `window` from that time on.
+    /// The time at which the file descriptor was requested. The descriptor may be used for the
+    /// duration `window` from that time on.
     pub asked: Duration,
     pub window: Duration,
     /// The most recent time at which all pending messages had been processed.
@@ -34,9 +34,10 @@ pub(crate) struct DirectFile {
 #[derive(Default)]
 pub(crate) struct Direct {
     held: Option<Rc<DirectFile>>,
-    /// The number of reads since the client last had a descriptor.
+    /// The number of reads since the client last had a file descriptor.
     waiting: u32,
-    /// The number of consecutive times that a descriptor was given up or was not available.
+    /// The number of consecutive times that a file descriptor was given up or could not be
+    /// obtained.
     losses: u32,
     is_refused: bool,
 }
@@ -108,17 +109,17 @@ impl DirectFile {
 }
 
 impl Direct {
-    /// Returns true if the client holds a descriptor of the file.
+    /// Returns true if the client holds a file descriptor of the file.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Stores the descriptor of a file for later reads.
+    /// Stores the file descriptor of a file for later reads.
     pub(crate) fn hold(&mut self, file: Rc<DirectFile>) {
         self.held = Some(file);
     }
 
-    /// Gives up the descriptor. The client requests another one after a number of reads that
+    /// Gives up the file descriptor. The client requests another one after a number of reads that
     /// doubles with each consecutive loss.
     pub(crate) fn give_up(&mut self) {
         if self.held.is_some() {
@@ -127,26 +128,26 @@ impl Direct {
         }
     }
 
-    /// Gives up a descriptor whose time has expired.
+    /// Gives up a file descriptor whose period of validity has expired.
     pub(crate) fn expire(&mut self) {
         if let Some(file) = self.held.take() {
             file.end();
         }
     }
 
-    /// Records that no descriptor was available, so that the client requests a descriptor again
-    /// later.
+    /// Records that no file descriptor was available, so that the client requests one again later.
     pub(crate) fn defer(&mut self) {
         self.waiting = 0;
         self.losses = (self.losses + 1).min(LOSSES_MAX);
     }
 
-    /// Records that no descriptor will be available while this delegation lasts.
+    /// Records that no file descriptor will be available while this delegation lasts.
     pub(crate) fn refuse(&mut self) {
         self.is_refused = true;
     }
 
-    /// Counts a read without a descriptor. Returns true if a descriptor should be requested now.
+    /// Counts a read made without a file descriptor. Returns true if the client should request one
+    /// now.
     pub(crate) fn is_due(&mut self) -> bool {
         if self.is_refused {
             return false;
@@ -162,8 +163,8 @@ impl Drop for Direct {
     }
 }
 
-/// The limit for the number of counted losses; each loss doubles the number of reads before the
-/// next request.
+/// The limit for the number of counted losses of a file descriptor. Each loss doubles the number of
+/// reads before the next request for one.
 const LOSSES_MAX: u32 = 10;
-/// The limit for the number of descriptors that one session holds.
+/// The limit for the number of file descriptors from the server that one session holds.
 pub(crate) const FILES_HELD_MAX: usize = 128;

@@ -87,9 +87,9 @@ impl File {
         Mapping { file: self }
     }
 
-    /// Returns a descriptor of the file itself for reading, or `None` if [`File::map`] could not
-    /// map the file. The descriptor stays valid after the delegation has been recalled, and reads
-    /// through it see the changes of other processes.
+    /// Returns a file descriptor of the file itself for reading, or `None` if [`File::map`] could
+    /// not map the file. The descriptor stays valid after the delegation has been recalled, and
+    /// reads through it see the changes of other processes.
     #[must_use]
     pub fn descriptor(&self) -> Option<OwnedFd> {
         self.direct(true)?.file.try_clone().ok().map(OwnedFd::from)
@@ -171,7 +171,8 @@ impl File {
         })
     }
 
-    /// Requests the descriptor if the policy allows a request now, or in any case if `now` is true.
+    /// Requests the file descriptor if the policy allows a request now, or in any case if `now` is
+    /// true.
     #[cold]
     fn obtain(&self, delegation: StateId, now: bool) -> Option<Rc<DirectFile>> {
         let (shared, key) = (&self.session().shared, self.session().key);
@@ -305,8 +306,8 @@ impl Core {
         file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
     }
 
-    /// Records that the server refused a descriptor. The status determines when one is requested
-    /// again.
+    /// Records that the server refused a file descriptor. The status determines when one is
+    /// requested again.
     fn note_refused(
         &mut self,
         key: SessionKey,

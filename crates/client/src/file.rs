@@ -46,7 +46,7 @@ pub struct File {
     is_closed: Cell<bool>,
     /// The delegation that the server granted with the open.
     delegation: Cell<Option<StateId>>,
-    /// The descriptor for direct reads, which may be marked as unusable.
+    /// The file descriptor for direct reads, which may be marked as unusable.
     pub(crate) direct: RefCell<Option<Rc<DirectFile>>>,
 }
 

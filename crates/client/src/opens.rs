@@ -34,7 +34,7 @@ pub(crate) struct Opened {
     /// True if a restarted server lost the open, and it could not be reclaimed.
     is_lost: Cell<bool>,
     locks: RefCell<HeldLocks>,
-    /// The number of transfers in flight on additional channels.
+    /// The number of this open's transfers that are in flight on additional channels.
     transfers_elsewhere: Cell<u32>,
 }
 

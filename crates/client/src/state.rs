@@ -72,7 +72,8 @@ pub(crate) struct Terms {
     pub request_bytes_max: u32,
     /// The maximum size in bytes of a reply that the server sends.
     pub response_bytes_max: u32,
-    /// The maximum size in bytes that the server accepts for a request with a token.
+    /// The maximum size in bytes that the server accepts for a request with an authentication
+    /// token.
     pub token_bytes_max: u32,
     pub checksums: bool,
     /// True if the data of small writes is sent inside their requests.
@@ -203,7 +204,8 @@ impl SessionState {
         Binding { session: self.standing.session, client: self.standing.client, channel }
     }
 
-    /// Returns the maximum size in bytes that the transport allows for a request with a token.
+    /// Returns the maximum size in bytes that the transport allows for a request with an
+    /// authentication token.
     pub(crate) fn token_request_bytes(&self) -> u32 {
         message_bytes_max(&self.place.address, &self.options.login)
     }

@@ -109,8 +109,8 @@ impl SessionTable {
         self.iter().any(is)
     }
 
-    /// Returns the shortest reply timeout of the sessions that wait for a reply; `None` if there is
-    /// none.
+    /// Returns the shortest reply timeout of the sessions that wait for a reply; `None` if no such
+    /// session has a timeout.
     pub(crate) fn patience_for_all(&self) -> Option<Duration> {
         let owing = self.iter().filter(|session| session.owes_an_answer());
         owing.filter_map(|session| session.options.answer_timeout).min()

@@ -218,7 +218,7 @@ impl fmt::Debug for AcceptGroup {
     }
 }
 
-/// The count of a slot without a member.
+/// The value of a slot's `count` that marks the slot as having no member.
 const VACANT: usize = usize::MAX;
 /// The limit for the number of connections in a queue. If the queue is full, the giver tries the
 /// next member; it keeps a connection for which no member has room.

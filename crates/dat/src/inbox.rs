@@ -16,7 +16,7 @@ use crate::{Completion, Domain, EndpointId, Interface, LocalKey, LocalSegment, O
 /// A set of message buffers (slots), each of which is posted as a receive, in use, or free.
 #[derive(Debug)]
 pub struct Inbox {
-    /// The cookie of the inbox's first slot. The other slots have the following cookies.
+    /// The cookie of slot 0. The cookie of every other slot is this value plus the slot's number.
     cookies: u64,
     region: Region,
     /// The number of the interface in which the region is registered.

@@ -36,9 +36,10 @@ pub(crate) type ErrnoResult<T> = Result<T, i32>;
 pub(crate) enum Reply {
     /// Success without a body.
     Done,
-    /// A body.
+    /// Success with this body.
     Body(Vec<u8>),
-    /// A body with entries. The kernel then holds a lookup of each of these nodes.
+    /// Success with a body that contains entries. The kernel then holds a lookup of each of these
+    /// nodes.
     Entries(Vec<u8>, Vec<u64>),
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Connection {
     staging: Option<Buffer>,
     restarts: Rc<Cell<u64>>,
     own: BTreeSet<RawFd>,
-    /// The mounts whose servers can send callbacks to this client.
+    /// The indexes of the mounts whose servers can send callbacks to this client.
     listening: BTreeSet<usize>,
 }
 

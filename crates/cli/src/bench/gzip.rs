@@ -52,16 +52,18 @@ impl Arguments {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub who: String,
-    /// The time of one process that compresses both halves.
+    /// The time in seconds of one process that compresses both halves.
     pub one: f64,
-    /// The time of two concurrent processes, each of which compresses one half, until both have
-    /// ended.
+    /// The time in seconds of two concurrent processes, each of which compresses one half, until
+    /// both have ended.
     pub two: f64,
-    /// The time between the end of the first and the end of the second of these processes.
+    /// The time in seconds between the end of the first and the end of the second of these
+    /// processes.
     pub apart: f64,
-    /// The processor time of all processes of the client when one process compresses both halves.
+    /// The processor seconds of all processes of the client when one process compresses both
+    /// halves.
     pub cpu: f64,
-    /// The processor time of the server.
+    /// The processor seconds of the server.
     pub server_cpu: f64,
     /// The part of `cpu` that is not compression. dafs measures its compression time itself; for
     /// GNU gzip, all processor time in user space counts as compression.

@@ -38,7 +38,7 @@ pub(crate) enum Copied {
     /// Nothing was made: the item failed, or its kind is not copied.
     No,
     Local,
-    /// The copy is this object of a server.
+    /// The copy is an object with this handle on a server.
     Remote(FileHandle),
 }
 

@@ -15,9 +15,9 @@ pub(super) struct WriteBehind<'f> {
     client: Client,
     group: Group,
     slots: Vec<Slot>,
-    /// The slots without a write in flight.
+    /// The indexes of the slots without a write in flight.
     free: Vec<usize>,
-    /// The slot that is being filled.
+    /// The index of the slot that is being filled.
     filling: Option<usize>,
     /// The file offset of the next block.
     offset: u64,

@@ -173,8 +173,8 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
     }
 }
 
-/// One of the limited slots for followers. Dropping the value releases the slot, however the thread
-/// ends.
+/// A slot for one follower; their number is limited. Dropping the value releases the slot, however
+/// the thread ends.
 struct Place;
 
 impl Place {

@@ -38,7 +38,7 @@ pub(crate) struct ChainWork {
     pub names: String,
     /// The index of the first member that may still have to be sent.
     next: usize,
-    /// True if some members were sent, but not all.
+    /// True if some but not all members of the chain were sent.
     is_open: bool,
     /// The number of members without a reply.
     missing: usize,

@@ -98,7 +98,7 @@ pub enum SessionEvent {
     },
     /// The time limit has passed, and the session has ended.
     GaveUp {
-        /// A text with the attempts, their duration and the last failure.
+        /// A text that states the number of attempts, their duration and the last failure.
         reason: String,
     },
 }

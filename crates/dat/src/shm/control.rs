@@ -35,12 +35,12 @@ pub(super) enum Packet {
     Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
     /// The acceptor rejects the connection.
     Reject { private_data: Box<[u8]> },
-    /// A region became accessible. Carries the descriptor of the region's memory file, if there is
-    /// one.
+    /// Announces that a region became accessible. Carries the descriptor of the region's memory
+    /// file, if there is one.
     Expose(ExposedRegion, Option<PeerFile>),
-    /// A region is no longer accessible.
+    /// Announces that a region is no longer accessible.
     Withdraw(Stag),
-    /// The peer violated the protocol. Carries the reason.
+    /// Reports that the side that receives this packet violated the protocol. Carries the reason.
     Terminate(String),
     /// The acceptor sends a descriptor that the initiator's application requested by this name. The
     /// descriptor is missing if this process has no free descriptor number.
@@ -131,7 +131,7 @@ struct Seen {
     length: usize,
     /// True if the packet is longer than any valid packet.
     is_cut: bool,
-    /// True if the packet had more descriptors than expected, or than the buffer had room for.
+    /// True if the packet had more descriptors than expected, or more than the buffer had room for.
     has_more: bool,
     fds: Vec<OwnedFd>,
 }

@@ -82,9 +82,9 @@ pub enum Distrust {
 /// The users besides root that may own a path.
 #[derive(Clone, Copy, Debug)]
 struct Owners {
-    /// This process's user, or the user that the path is named after.
+    /// The user id of this process, or of the user that the path is named after.
     own: u32,
-    /// The user to whom root has given the directory, as service managers do in `/run`.
+    /// The id of the user to whom root has given the directory, as service managers do in `/run`.
     chosen_by_root: Option<u32>,
 }
 

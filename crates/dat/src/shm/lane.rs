@@ -15,9 +15,9 @@ use super::words::RingMemory;
 /// The position of one direction's words and bytes in the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// The offset of this direction's control words.
+    /// The offset in bytes of this direction's control words.
     control: usize,
-    /// The offset of this direction's frames.
+    /// The offset in bytes of this direction's frames.
     data: usize,
     /// The number of bytes for frames, a power of two.
     capacity: usize,
@@ -65,7 +65,7 @@ pub(super) struct Lane {
     _mapping: Memory,
     control: NonNull<u8>,
     frames: NonNull<u8>,
-    /// The offset of the frames in the memory.
+    /// The offset in bytes of the frames in the memory.
     data: usize,
     capacity: u64,
 }

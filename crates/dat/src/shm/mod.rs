@@ -65,8 +65,8 @@ pub(crate) struct Connection {
     peer_regions: PeerRegions,
     /// A number of withdrawals by the peer. `peer_regions` reflects all withdrawals up to it.
     revision_seen: u64,
-    /// True if control packets that the peer sent before `revision_seen` withdrawals may still be
-    /// unread.
+    /// True if the control socket may still contain packets about withdrawals that `revision_seen`
+    /// counts.
     is_behind: bool,
     receives: VecDeque<Receive>,
     /// The posted work that is not executed yet.

@@ -19,12 +19,12 @@ use crate::{RegionPath, RemoteSegment, Stag, disposal};
 pub(super) struct PeerRegions {
     /// The regions, sorted by STag.
     regions: Vec<PeerRegion>,
-    /// The index of the region used most recently, because successive requests often use the same
-    /// region.
+    /// The index of the region used most recently. It is tried first, because successive requests
+    /// often use the same region.
     recent: usize,
     /// The process id for accessing regions without a memory file, if that is allowed.
     process: Option<rustix::process::RawPid>,
-    /// The user for whom these mappings count against the limits.
+    /// The id of the user for whom these mappings count against the limits.
     user: Option<u32>,
 }
 
@@ -383,7 +383,7 @@ const REGIONS_MAX: usize = 1024;
 /// allocate memory.
 const MAPPINGS_MAX: usize = 32 << 10;
 
-/// Returns the limits for all peers together.
+/// Returns the limits for the mapped memory of all peers together.
 fn limits() -> Mapped {
     Mapped { mappings: MAPPINGS_MAX, bytes: *BYTES_MAX.get_or_init(bytes_max) }
 }

@@ -126,7 +126,8 @@ pub(super) struct Producer<L = Lane> {
     units: u64,
     /// The copy of the most recent short message.
     last: Last,
-    /// One bit for each line whose first word may have any value, because it was payload.
+    /// One bit for each line of the ring, set if the line's first word may have any value because
+    /// it was payload.
     payload_lines: Box<[u64]>,
     /// The number of bits set in `payload_lines`.
     payload_line_count: u32,

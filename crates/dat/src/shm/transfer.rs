@@ -691,8 +691,8 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
 }
 
-/// The number of bytes of a write that are still to be copied when this side wakes a peer that
-/// sleeps for the message after the write. About as many bytes are copied during a wakeup.
+/// The number of bytes that a long write still has to copy when this side wakes a peer that sleeps
+/// until the next message. Copying that many bytes takes about as long as the wakeup.
 const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
 /// The maximum number of payload bytes in one frame of a staged transfer. Several such frames fit

@@ -15,10 +15,11 @@ pub struct NetworkConfig {
     pub latency_ns_max: u64,
     /// The maximum number of work requests of one side in flight on a connection.
     pub in_flight_max: usize,
-    /// The probability that a send or write reports success as soon as it is in flight.
+    /// The probability, in parts per million, that a send or write reports success as soon as it is
+    /// in flight.
     pub early_success_ppm: u32,
-    /// The probability that an RDMA write or read is executed immediately if the caller requests
-    /// that and no earlier work is waiting.
+    /// The probability, in parts per million, that an RDMA write or read is executed immediately if
+    /// the caller requests that and no earlier work is waiting.
     pub at_once_ppm: u32,
     /// The time in virtual nanoseconds for which a connection survives a partition; `u64::MAX`
     /// means for ever.
@@ -51,21 +52,24 @@ impl NetworkConfig {
 /// The default has no faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// The probability that the connection breaks and the data is lost.
+    /// The probability, in parts per million, that the connection breaks and the data is lost.
     pub break_before_ppm: u32,
-    /// The probability that the connection breaks after the data has arrived.
+    /// The probability, in parts per million, that the connection breaks after the data has
+    /// arrived.
     pub break_after_ppm: u32,
-    /// The probability that the data, and everything that must not overtake it, is delayed.
+    /// The probability, in parts per million, that the data, and everything that must not overtake
+    /// it, is delayed.
     pub delay_ppm: u32,
     /// The maximum delay by a fault, in virtual nanoseconds.
     pub delay_ns_max: u64,
-    /// The probability that a bit flips and the transport's checksum detects it, which breaks the
-    /// connection.
+    /// The probability, in parts per million, that a bit flips and the transport's checksum detects
+    /// it, which breaks the connection.
     pub flip_caught_ppm: u32,
-    /// The probability that a bit of the payload flips and the transport does not detect it.
+    /// The probability, in parts per million, that a bit of the payload flips and the transport
+    /// does not detect it.
     pub flip_silent_ppm: u32,
-    /// The probability, for each regular close, that the data in flight from the closing side is
-    /// lost.
+    /// The probability, in parts per million, that a regular close loses the data in flight from
+    /// the closing side.
     pub close_loses_ppm: u32,
     /// The number of faults after which no more faults occur.
     pub count_max: u64,

@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     sent: usize,
     /// The sequence number of the first entry of `works`.
     sequence: u64,
-    /// The reason for the end that is reported to the peer.
+    /// The reason that is reported to the peer when this side closes.
     cause: Cause,
 }
 
@@ -555,7 +555,8 @@ impl crate::connection::Connection for Connection {
         true
     }
 
-    /// No descriptor shows arrivals of a simulated network, so it must always be polled.
+    /// Returns false: no descriptor shows arrivals of a simulated network, so it must always be
+    /// polled.
     fn arm(&mut self, _alarm: Alarm) -> bool {
         false
     }

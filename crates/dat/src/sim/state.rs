@@ -84,11 +84,11 @@ pub(crate) struct Backlog {
 #[derive(Debug)]
 pub(crate) enum Entry {
     Arrival(Arrival),
-    /// A connect times out.
+    /// The timeout of a connect.
     ConnectOver {
         link: u64,
     },
-    /// A connection across a partition times out.
+    /// The timeout of a connection across a partition.
     HoldOver {
         link: u64,
         holds: u64,
@@ -444,6 +444,7 @@ impl State {
 const BACKLOG_MAX: usize = 1024;
 /// The limit for the number of events that [`super::Network::trace`] keeps.
 const TRACE_MAX: usize = 4096;
-/// The constants of FNV-1a, here applied to words.
+/// The start value of the hash FNV-1a, here applied to words.
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+/// The factor by which FNV-1a multiplies the hash after each word.
 const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -117,8 +117,8 @@ impl Outgoing {
         self.framed_total += bytes.len() as u64;
     }
 
-    /// Appends the first `count` of a few bytes. Copies all `N` and truncates, because a copy of
-    /// constant length takes only a few instructions.
+    /// Appends the first `count` of the given bytes. Copies all `N` bytes and then truncates,
+    /// because a copy of constant length takes only a few instructions.
     #[inline]
     pub(super) fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         let start = self.scratch.len();

@@ -15,7 +15,7 @@ use super::VerbsUnavailable;
 use super::library::Library;
 use super::raw;
 
-/// An identifier of the connection manager, with its channel.
+/// An identifier of the RDMA connection manager, with the channel that delivers its events.
 pub(crate) struct Link {
     pub library: Arc<Library>,
     id: NonNull<raw::CmId>,

@@ -247,7 +247,8 @@ impl std::fmt::Debug for Registrations {
 }
 
 impl Registrations {
-    /// Returns the protection domain on a device that belongs to a domain of the interface.
+    /// Returns the protection domain that represents `domain` on a device, and creates it if there
+    /// is none.
     pub(crate) fn domain(
         &mut self,
         library: &Arc<Library>,

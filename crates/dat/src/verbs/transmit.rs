@@ -33,10 +33,10 @@ pub(super) struct Outbound {
     count: usize,
     /// The number of requests after the latest one that reports success.
     silent: usize,
-    /// The number of RDMA reads that the device has.
+    /// The number of RDMA reads that are posted to the device and not complete.
     reads: usize,
-    /// The maximum number of RDMA reads that the device may have. Further reads wait here, together
-    /// with the work posted after them.
+    /// The maximum number of RDMA reads that may be posted to the device and incomplete. Further
+    /// reads wait here, together with the work posted after them.
     pub reads_max: usize,
 }
 
