@@ -24,7 +24,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Raises both values to at least 1.
+    /// Returns the flow with both values raised to at least 1.
     pub(crate) fn checked(self) -> Self {
         Self { block_bytes: self.block_bytes.max(1), depth: self.depth.max(1) }
     }

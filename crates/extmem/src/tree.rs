@@ -12,7 +12,8 @@ use crate::source::Source;
 /// A set of sources and the tournament between them.
 pub struct LoserTree<S> {
     sources: Vec<S>,
-    /// The values that are compared before whole records. Ended sources sort after all others.
+    /// For each source, whether it has ended, and otherwise the prefix of its record, which is
+    /// compared before whole records. Ended sources sort after all others.
     heads: Vec<Head>,
     /// The losers of the nodes from 1 on. The parent of leaf `index` is `(count + index) / 2`.
     losers: Vec<usize>,

@@ -46,7 +46,7 @@ pub(crate) fn check(token: &[u8], due: &[Kind]) -> Result<(), Reason> {
     if is_due { Ok(()) } else { Err(Reason::TokenDefective) }
 }
 
-/// Parses a DER length. Returns it with the following bytes.
+/// Parses a DER length. Returns the length and the bytes after it.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let count = match first {
@@ -58,7 +58,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((bytes.iter().fold(0, |value, &byte| value << 8 | usize::from(byte)), rest))
 }
 
-/// Parses an object identifier. Returns it with the following bytes.
+/// Parses an object identifier. Returns the identifier and the bytes after it.
 fn mechanism(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&count, rest) = bytes.strip_prefix(&[0x06])?.split_first()?;
     // No identifier has 128 bytes or more.

@@ -13,18 +13,18 @@ use crate::PeerError;
 /// The name of libnfs 4.0, on Debian 12 and Ubuntu 22.04 to 24.04.
 const FILE: &str = "libnfs.so.13";
 
-/// `struct nfs_context`, opaque here.
+/// The C `struct nfs_context`, whose contents only libnfs knows.
 pub(crate) type Context = *mut c_void;
-/// `struct nfsfh`, opaque here.
+/// The C `struct nfsfh`, whose contents only libnfs knows.
 pub(crate) type Handle = *mut c_void;
-/// `struct nfs_url`, opaque here.
+/// The C `struct nfs_url`, whose contents only libnfs knows.
 pub(crate) type Url = *mut c_void;
-/// `nfs_cb`: an error (negative) or a count, the context, the result of the operation, and the
-/// pointer given with the request.
+/// The type of the C callback `nfs_cb`. Its arguments are an error (negative) or a count, the
+/// context, the result of the operation, and the pointer given with the request.
 pub(crate) type Callback = unsafe extern "C" fn(c_int, Context, *mut c_void, *mut c_void);
 type Text = *const c_char;
 
-/// `struct nfs_stat_64`.
+/// The layout of the C `struct nfs_stat_64`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Stat {

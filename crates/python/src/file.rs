@@ -115,7 +115,7 @@ impl File {
         })
     }
 
-    /// Returns a descriptor of the local file on this host, if the server passes one.
+    /// Returns a file descriptor of the local file on this host, if the server passes one.
     fn descriptor(&self) -> PyResult<Operation> {
         self.operation(|_, file| async move {
             Ok(file.descriptor().map_or(Value::None, Value::Descriptor))

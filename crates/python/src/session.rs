@@ -129,7 +129,7 @@ impl Session {
 
     // ---- for event loops ------------------------------------------------------------
 
-    /// Returns a descriptor that becomes readable when [`Session::drive`] has work to do.
+    /// Returns a file descriptor that becomes readable when [`Session::drive`] has work to do.
     fn fileno(&self) -> i32 {
         self.core.shared().descriptor().as_raw_fd()
     }

@@ -45,7 +45,7 @@ struct DafsChannel {
     file: Rc<DafsFile>,
     group: Group,
     queue: VecDeque<UnderWay>,
-    /// The number of the first transfer in the queue. The others have the following numbers.
+    /// The number of the first transfer in the queue. Each later transfer has the next number.
     first: u64,
 }
 

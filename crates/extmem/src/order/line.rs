@@ -34,9 +34,9 @@ pub struct TextKey {
 /// A position in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
-    /// The number of fields before it.
+    /// The number of fields before this position.
     field: usize,
-    /// The number of bytes of the field before the position. For the end of a key, the number of
+    /// The number of bytes of the field before this position. For the end of a key, the number of
     /// bytes up to and including the position, or 0 for the whole field.
     byte: usize,
     /// True to skip blanks at the start of the field.
