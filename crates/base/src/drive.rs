@@ -64,7 +64,7 @@ pub fn drive<F: Future, W: Waiting>(future: F, waiting: &mut W) -> Result<F::Out
 mod tests {
     use super::*;
 
-    /// Waits this many times, and then stops.
+    /// Waits the given number of times, and then stops.
     struct Times(u32);
 
     impl Waiting for Times {

@@ -90,7 +90,7 @@ impl Waker {
 mod tests {
     use super::*;
 
-    /// Returns how often the descriptor was written to.
+    /// Returns the number of times that the descriptor was written to.
     fn writes(waker: &Waker) -> u64 {
         let mut count = [0; 8];
         rustix::io::read(waker.fd(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))

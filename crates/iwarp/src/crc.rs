@@ -41,7 +41,7 @@ pub fn checksum_of(bytes: &[u8]) -> [u8; 4] {
 mod tests {
     use super::checksum_of;
 
-    /// Returns an FPDU of RFC 5044 appendix A: 24 zero bytes sent on queue 0.
+    /// Returns an FPDU of RFC 5044 appendix A: 24 bytes, all zero, sent on queue 0.
     fn frame(sequence: u8) -> Vec<u8> {
         let mut bytes = vec![0u8; 2 + 18 + 24];
         bytes[1] = 0x2a;

@@ -470,7 +470,7 @@ mod tests {
     }
 
     impl Setting {
-        /// Returns `None` if the kernel cannot watch memory.
+        /// Creates a cache and memory for a test; `None` if the kernel cannot watch memory.
         fn new(entries_max: usize, bytes_max: usize) -> Option<Self> {
             let memory = Memory::anonymous(64 * PAGE_BYTES, Pages::Small).unwrap();
             let watched = Watched::new(memory.address() as usize, 1);
@@ -498,8 +498,8 @@ mod tests {
             self.cache.begin(wanted, register).unwrap()
         }
 
-        /// Returns true if this use made a registration. Other tests change memory meanwhile, so
-        /// some registrations are made for one use; these are tried again.
+        /// Returns true if a use of these pages made a registration. Other tests change memory at
+        /// the same time, so a registration may be made for one use only; the use is then repeated.
         fn misses(&mut self, page: usize, count: usize) -> bool {
             loop {
                 let before = self.cache.counters();

@@ -552,7 +552,7 @@ mod tests {
 
     use super::*;
 
-    /// A mapping as an ordinary program makes it.
+    /// A mapping of private memory, as an ordinary program makes it.
     struct Mapping {
         address: usize,
         length: usize,

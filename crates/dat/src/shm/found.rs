@@ -207,7 +207,8 @@ mod tests {
     }
 
     impl Place {
-        /// Creates a directory of this mode with a socket in it, in a directory that all may write.
+        /// Creates a directory with this mode and with a socket in it. Its parent is a directory
+        /// that all users may write to.
         fn new(mode: u32) -> Self {
             let top = tempfile::tempdir().unwrap();
             let directory = top.path().join("dafs");

@@ -140,12 +140,12 @@ mod tests {
 
     word_of!(Modelled);
 
-    /// A sleeper, and the counts of what other threads have put where it looks.
+    /// A state word, and the numbers that the other threads have stored for the thread that sleeps.
     struct Room<const OTHERS: usize> {
         nap: Nap<Modelled>,
-        /// Ends the sleep, like an eventfd.
+        /// The event that ends the sleep, like an eventfd.
         event: Notify,
-        /// How often the event was written to.
+        /// The number of times that the event was written to.
         written: AtomicUsize,
         put: [AtomicUsize; OTHERS],
     }
@@ -154,13 +154,13 @@ mod tests {
     #[derive(Clone, Copy, PartialEq)]
     enum Fault {
         None,
-        /// The sleeper looks at the word first and then announces that it sleeps.
+        /// The sleeper checks for a wakeup first and only then marks itself as asleep.
         LookFirst,
-        /// Other threads announce something before they put it.
+        /// Other threads signal the sleeper before they store their number.
         RingFirst,
-        /// Other threads omit the exchange if the cause seems to be set already.
+        /// Other threads do not signal if the cause seems to be set already.
         RingSeldom,
-        /// Other threads look whether the interface sleeps and then announce something.
+        /// Other threads check whether the sleeper is asleep, and only then set the cause.
         PeepFirst,
     }
 
@@ -190,7 +190,8 @@ mod tests {
             }
         }
 
-        /// Puts a number. These stores and loads are relaxed: the word must order them.
+        /// Stores a number and signals the sleeper. The stores and loads of numbers are relaxed, so
+        /// the state word must order them.
         fn put(&self, other: usize, number: usize, cause: Cause, fault: Fault) {
             if fault == Fault::RingFirst {
                 self.ring(cause, fault);
@@ -201,8 +202,8 @@ mod tests {
             }
         }
 
-        /// Looks at what was put, whenever the word says so, until `count` have been put. Returns
-        /// how often it slept.
+        /// Reads the stored numbers after each signal, until their sum is `count`. Returns the
+        /// number of times that this thread slept.
         fn look(&self, count: usize, fault: Fault) -> usize {
             let (mut seen, mut naps) = (0, 0);
             while seen < count {
@@ -228,8 +229,8 @@ mod tests {
         }
     }
 
-    /// Runs one sleeper and several threads that each put `each` times, for one cause or for both
-    /// in turn.
+    /// Runs one sleeper and several threads that each store `each` numbers, for one cause or for
+    /// both in turn.
     fn meet<const OTHERS: usize>(each: usize, causes: [Cause; 2], fault: Fault) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = (OTHERS > 1 || each > 1).then_some(3);

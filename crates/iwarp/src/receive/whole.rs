@@ -108,7 +108,7 @@ mod tests {
         (Transmitter::new(&here, 1440), Receiver::new(&there))
     }
 
-    /// Returns the frames of a message of zero bytes.
+    /// Returns the frames of a message whose `length` bytes are all zero.
     fn frames(transmitter: &mut Transmitter, message: Outbound, length: u32) -> Vec<Vec<u8>> {
         let mut segments = transmitter.begin(message, length).unwrap();
         let mut header = [0; HEADER_BYTES_MAX];
