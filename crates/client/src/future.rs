@@ -3,7 +3,7 @@
 //!
 //! Invariant: a future is ready once its result has arrived, and its task is woken at that time.
 //! Progress is made by [`crate::Client::process_events`], which [`block_on`] calls between polls.
-//! With another executor, one task waits for the client's descriptor ([`crate::Client::arm`],
+//! With another executor, one task waits for the client's file descriptor ([`crate::Client::arm`],
 //! [`crate::Client::with_fd`]), for at most the time that [`crate::Client::next_timer`] returns,
 //! and then calls `process_events`. Dropping a future early leaks nothing: its transfer is either
 //! cancelled, or continues without a reported result and keeps its buffer until it ends.

@@ -36,8 +36,8 @@ pub struct Session {
     _anchor: Rc<Anchor>,
 }
 
-/// The object that all clones of a session share: when the last clone is dropped, it is dropped too
-/// and disconnects the session.
+/// The object that all clones of a session share. When the last clone is dropped, this object is
+/// dropped too and disconnects the session.
 pub(crate) struct Anchor {
     shared: Rc<Shared>,
     key: SessionKey,

@@ -82,7 +82,8 @@ pub(crate) struct Waiter {
     rest: u32,
     /// The number of waits that still skip spinning before the next trial spin.
     rest_left: u32,
-    /// The time until which spins count preemptions, because this thread recently saw a gap.
+    /// The time until which spins count preemptions, because there was recently a gap in this
+    /// thread's run time.
     watched_until: Option<Instant>,
     /// The time until which the core counts as shared, because this thread was recently preempted.
     shared_until: Option<Instant>,

@@ -118,7 +118,8 @@ impl AllUnstable {
         }
     }
 
-    /// Records a loss, to be reported once. An error that came from the server is not replaced.
+    /// Records a loss of a file's data, to be reported once. An error that came from the server is
+    /// not replaced.
     pub(crate) fn record_loss(&mut self, key: Key, errno: i32) {
         let of = self.files.entry(key).or_default();
         self.held -= of.drop_held();
@@ -136,13 +137,13 @@ impl AllUnstable {
         }
     }
 
-    /// Fails with the error of a loss that was recorded.
+    /// Fails with the error of a recorded loss of the file's data.
     pub(crate) fn loss(&self, key: Key) -> Outcome<()> {
         let lost = self.files.get(&key).and_then(|of| of.lost);
         lost.map_or(Ok(()), fail)
     }
 
-    /// Fails with the error of a loss that was recorded, and clears the record.
+    /// Fails with the error of a recorded loss of the file's data, and clears the record.
     pub(crate) fn take_loss(&mut self, key: Key) -> Outcome<()> {
         let told = self.loss(key);
         if let Some(of) = self.files.get_mut(&key) {

@@ -32,8 +32,9 @@ pub(super) struct Sink<'a> {
 }
 
 impl Input {
-    /// Returns the buffer into which the next bytes of a long fragment can be read, with space for
-    /// at least `least` bytes of it. `None` if fewer bytes of the fragment are missing.
+    /// Returns the buffer into which the next bytes of a long fragment can be read, and the number
+    /// of bytes for which it has space; at least `least`. Returns `None` if fewer bytes of the
+    /// fragment are still to come.
     pub(super) fn direct(&mut self, least: usize) -> Option<(&mut Vec<u8>, usize)> {
         if self.left < least {
             return None;
@@ -49,7 +50,7 @@ impl Input {
         self.end_fragment(sink);
     }
 
-    /// Handles bytes of the stream.
+    /// Processes bytes of the stream, in pieces of any size.
     ///
     /// # Errors
     /// The reason why the connection must be closed.
@@ -116,7 +117,7 @@ impl Input {
 const LAST: u32 = 1 << 31;
 /// The maximum number of fragments of a record. Common clients send one.
 const FRAGMENTS_MAX: u32 = 64;
-/// The maximum number of bytes that a buffer grows before they arrive.
+/// The maximum number of bytes by which a buffer grows before those bytes have arrived.
 const DIRECT_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -20,10 +20,10 @@ pub(super) struct Link {
     /// True if the connection is in the list of connections with pending replies.
     pub is_unflushed: bool,
     pub is_paused: bool,
-    /// The time since when the kernel has accepted no bytes of a pending reply. `None` if no reply
-    /// is pending.
+    /// The start of the time in which the kernel has accepted no bytes of a pending reply; `None`
+    /// if no reply is pending.
     pub stalled_since: Option<Instant>,
-    /// The events that the epoll instance reports.
+    /// The events that the epoll instance reports for the socket.
     interest: epoll::EventFlags,
 }
 
@@ -90,7 +90,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the epoll instance which events to report.
+    /// Updates the events that the epoll instance reports for the socket.
     pub(super) fn update_interest(&mut self, epoll: &OwnedFd) {
         let mut wanted = epoll::EventFlags::empty();
         wanted.set(epoll::EventFlags::IN, !self.is_paused);

@@ -30,12 +30,13 @@ use rustix::event::epoll;
 use self::link::Link;
 use crate::spare::Spare;
 
-/// Limits of a [`Records`].
+/// The limits of a [`Records`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecordsConfig {
     /// The length of the longest record that a peer may send, in bytes.
     pub record_bytes_max: usize,
-    /// The maximum number of connections. A further peer is disconnected at once.
+    /// The maximum number of connections. If there are that many, a further peer is disconnected
+    /// immediately.
     pub connections_max: usize,
     /// The time after which a connection is closed if its peer reads nothing of a pending reply.
     pub patience: Duration,
@@ -82,13 +83,14 @@ pub enum RecordEvent {
 pub struct Reply<'a> {
     /// The bytes before the payload, which are copied.
     pub head: &'a [u8],
-    /// The memory that holds the payload.
+    /// The memory that contains the payload; `None` if there is no payload.
     pub memory: Option<&'a Memory>,
     /// The payload: ranges of the memory, each an offset and a length in bytes.
     pub payload: &'a [(u64, u32)],
     /// The bytes after the payload, which are copied.
     pub tail: &'a [u8],
-    /// A number that [`RecordEvent::Sent`] reports when the memory is no longer in use.
+    /// A number that [`RecordEvent::Sent`] reports when the memory is no longer in use; `None` for
+    /// no report.
     pub cookie: Option<u64>,
 }
 
@@ -105,7 +107,7 @@ pub struct Records {
     config: RecordsConfig,
     listeners: Vec<Listener>,
     links: Vec<Option<Link>>,
-    /// Indexes of `links` that are free.
+    /// The free indexes of `links`.
     free: Vec<u32>,
     /// The generation of the next connection.
     next: u32,
@@ -115,7 +117,7 @@ pub struct Records {
     events: VecDeque<RecordEvent>,
     /// Buffers of records that were handled, to be used again.
     buffers: Vec<Vec<u8>>,
-    /// The bytes of one read, shared by all connections.
+    /// The buffer for one read from a socket, shared by all connections.
     scratch: Box<[u8]>,
     ready: Vec<epoll::Event>,
 }
@@ -125,7 +127,7 @@ impl LinkId {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Returns the position of the connection in tables of connections. Positions are reused.
+    /// Returns an index for the caller's own tables of connections. Indexes are reused.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as u32 as usize
@@ -288,8 +290,8 @@ impl Records {
         }
     }
 
-    /// Stops reading from a connection, or reads again. A peer whose connection is not read waits
-    /// until its socket has space.
+    /// Stops reading from a connection if `is_paused` is true, and otherwise reads from it again. A
+    /// peer whose connection is not read waits until its socket has space.
     pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
         let Self { epoll, links, .. } = self;
         if let Some(open) = get(links, link) {
@@ -312,7 +314,7 @@ impl Records {
     }
 
     /// Closes the connections whose peers have read nothing of a pending reply for too long. Call
-    /// it now and then.
+    /// this regularly.
     pub fn tick(&mut self, now: Instant) {
         let patience = self.config.patience;
         let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
@@ -382,16 +384,17 @@ fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
 
 /// The bit of tokens that name listeners; the other bits are the listener's index.
 const LISTENERS: u64 = 1 << 63;
-/// The token of descriptors that only end a wait.
+/// The token of descriptors that only end a wait ([`Records::watch`]).
 const OTHER: u64 = u64::MAX;
-/// The mask of generations, which keeps them out of the bits of [`LISTENERS`].
+/// The mask for generations, which keeps the bit [`LISTENERS`] free.
 const GENERATIONS: u32 = u32::MAX >> 1;
-/// The number of descriptors that one system call reports.
+/// The maximum number of ready descriptors that one system call reports.
 const READY_MAX: usize = 256;
 /// The maximum number of connections accepted before other connections are served again.
 const ACCEPTS_IN_TURN: usize = 64;
-/// The size of the buffer for one read. Longer records are read into their own buffer.
+/// The size in bytes of the buffer for one read. Longer records are read into their own buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// The number of buffers kept for later records, and the size of the largest of them in bytes.
+/// The maximum number of buffers that are kept for later records.
 const KEPT_BUFFERS: usize = 256;
+/// The size in bytes of the largest buffer that is kept for later records.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;

@@ -14,13 +14,14 @@ use super::{RecordEvent, Reply};
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Copied bytes. Chunks refer to ranges of this buffer.
+    /// The copied bytes. Chunks refer to ranges of this buffer.
     copied: Vec<u8>,
     /// The number of bytes of the first chunk that the kernel has accepted.
     sent: usize,
     queued_total: u64,
     sent_total: u64,
-    /// The cookies that were not reported, each with the total number of bytes after which it is.
+    /// The cookies that are not reported yet, each with the total number of sent bytes at which it
+    /// is reported.
     cookies: VecDeque<(u64, u64)>,
 }
 
@@ -44,7 +45,7 @@ impl Outgoing {
         self.queued_total - self.sent_total
     }
 
-    /// Appends a reply with its mark.
+    /// Appends a reply, after a mark with its length.
     pub(super) fn put(&mut self, reply: &Reply<'_>) {
         let payload: usize = reply.payload.iter().map(|(_, length)| *length as usize).sum();
         let length = reply.head.len() + payload + reply.tail.len();
@@ -65,7 +66,7 @@ impl Outgoing {
         self.cookies.extend(reply.cookie.map(|cookie| (self.queued_total, cookie)));
     }
 
-    /// Appends a copy of the bytes, to the last chunk if that has copied bytes, too.
+    /// Appends a copy of the bytes; if the last chunk consists of copied bytes, extends that chunk.
     fn put_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -361,12 +361,13 @@ pub(super) struct Consumer<L = Lane> {
     line: [u8; LINE_BODY_BYTES],
 }
 
-/// What follows from [`Consumer::prepare_sleep`].
+/// The result of [`Consumer::prepare_sleep`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// This side may sleep: neither enough messages nor an urgent frame has arrived.
+    /// True if this side may sleep, because neither enough messages nor an urgent frame has
+    /// arrived.
     pub may_sleep: bool,
-    /// The producer waits for space and must be woken.
+    /// True if the producer waits for space and must be woken.
     pub must_wake: bool,
 }
 

@@ -10,7 +10,7 @@ use super::delta::LINE_WORDS;
 
 /// A word that both sides of a ring access atomically.
 pub(super) trait Word: Debug {
-    /// The integer in the word.
+    /// The type of the integer in the word.
     type Value;
 
     fn load(&self, ordering: Ordering) -> Self::Value;
@@ -26,8 +26,8 @@ pub(super) trait Word: Debug {
     ) -> Result<Self::Value, Self::Value>;
 }
 
-/// One direction of the memory of a connection: control words and the lines of frames. Positions
-/// are numbers of bytes since the connection began.
+/// The memory of one direction of a connection: control words and the lines of frames. A position
+/// is the number of bytes since the connection began.
 pub(super) trait RingMemory: Debug {
     type Word: Word<Value = u64>;
     type Flag: Word<Value = u32>;
@@ -93,7 +93,7 @@ pub(super) trait RingMemory: Debug {
     fn fence(&self, ordering: Ordering);
 }
 
-/// Implements [`Word`] by the methods of the same names of an atomic type.
+/// Implements [`Word`] for an atomic type by its methods of the same names.
 macro_rules! word_of {
     ($atomic:ty, $value:ty) => {
         impl Word for $atomic {

@@ -1,9 +1,11 @@
-//! Runs the ring's own code on the words of a model checker, loom. It tries the orders in which the
-//! two sides can meet, and the values that each load may see under the memory model.
+//! Runs the ring's own code on the words of a model checker, loom. Loom tries the orders in which
+//! the steps of the two sides can occur, and the values that each load may see under the memory
+//! model.
 //!
-//! A message that is read before it is there, or overwritten before it has been read, is a data
-//! race in the model's lines. A lost wakeup is a side that waits for ever. Loom reports both. Each
-//! [`Fault`] weakens one memory ordering of the ring, and a test demands that loom finds it.
+//! Loom reports two kinds of failures. If a message is read before it was written, or overwritten
+//! before it was read, that is a data race in the lines of the model. If a wakeup is lost, a side
+//! waits forever. Each [`Fault`] weakens one memory ordering of the ring, and a test requires that
+//! loom detects the fault.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,11 +27,11 @@ enum Fault {
     HeaderStore,
     /// The consumer loads a header with relaxed ordering.
     HeaderLoad,
-    /// The consumer releases space with relaxed ordering.
+    /// The consumer stores its position, which releases space, with relaxed ordering.
     HeadStore,
     /// The producer loads the consumer's position with relaxed ordering.
     HeadLoad,
-    /// The producer does not clear the next header where there was payload.
+    /// The producer does not clear the word of the next header if that word was payload.
     Clear,
     /// The producer counts a withdrawal with relaxed ordering.
     RevisionAdd,
@@ -167,8 +169,8 @@ impl Side {
         &self.shared.lines[self.place(position) as usize / LINE]
     }
 
-    /// Calls `each` with each line that a body of `length` bytes touches: the line, the range of
-    /// its bytes, and the place of these bytes in the body.
+    /// Calls `each` for each line that a body of `length` bytes touches, with the line, the range
+    /// of the body's bytes in the line, and the offset of these bytes in the body.
     fn each_line(
         &self,
         position: u64,
@@ -274,7 +276,7 @@ impl RingMemory for Side {
     }
 }
 
-/// What wakes each side, as the descriptors of a connection do.
+/// The events that wake the two sides, like the descriptors of a connection.
 struct Events {
     consumer: Notify,
     producer: Notify,
@@ -288,7 +290,7 @@ fn ring(lines: usize, fault: Fault) -> (Producer<Side>, Consumer<Side>, Arc<Even
     (Producer::over(producer), Consumer::over(consumer), Arc::new(events))
 }
 
-/// Takes the next message, or `None` if there is none.
+/// Removes and returns the next message; `None` if there is none.
 fn take(consumer: &mut Consumer<Side>) -> Option<Vec<u8>> {
     let (header, _) = consumer.peek().expect("a valid header")?;
     let message = consumer.message(header).expect("a valid message").to_vec();
@@ -302,7 +304,8 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Messages of one and of two lines that go around the ring. Both sides spin.
+/// Checks that messages of one and of two lines arrive while they go around the ring. Neither side
+/// sleeps.
 fn pass(messages: fn() -> Vec<Vec<u8>>, fault: Fault) {
     check(move || {
         let (mut producer, mut consumer, _) = ring(LINES, fault);
@@ -328,9 +331,9 @@ fn pass(messages: fn() -> Vec<Vec<u8>>, fault: Fault) {
     });
 }
 
-/// The consumer sleeps until a number of messages have arrived, and the producer until there is
-/// room, as a connection does in `arm` and `execute_all`. If the consumer wants that, the producer
-/// wakes it before it sends the message.
+/// Checks that no wakeup is lost. The consumer sleeps until a number of messages have arrived, and
+/// the producer until there is room, as a connection does in `arm` and `execute_all`. If the alarm
+/// is early, the producer wakes the consumer before it sends the message.
 fn sleep(lines: usize, alarm: Alarm, fault: Fault) {
     check(move || {
         let (mut producer, mut consumer, events) = ring(lines, fault);
@@ -377,7 +380,8 @@ fn sleep(lines: usize, alarm: Alarm, fault: Fault) {
     });
 }
 
-/// A withdrawal is stored, then counted. A side that sees the count also sees the withdrawal.
+/// Checks that a side that sees the count of withdrawals also sees the withdrawal, which is stored
+/// before it is counted.
 fn withdraw(fault: Fault) {
     check(move || {
         let (producer, consumer, _) = ring(LINES, fault);
@@ -394,7 +398,8 @@ fn withdraw(fault: Fault) {
     });
 }
 
-/// Two lines, two lines with a wrap marker before them, and the difference of one line.
+/// Returns messages that take two lines, two lines after a wrap marker, and one line as a
+/// difference from the previous message.
 fn long() -> Vec<Vec<u8>> {
     let message = |first| {
         let mut message = vec![5; 96];
@@ -408,8 +413,8 @@ fn long() -> Vec<Vec<u8>> {
     }]
 }
 
-/// A message whose second line looks like a frame of the next lap, and short messages until the
-/// next header is in that line.
+/// Returns a message whose second line looks like a frame of the next lap, and as many short
+/// messages as are needed until the next header is in that line.
 fn deceptive() -> Vec<Vec<u8>> {
     let frame = FrameHeader { kind: FrameKind::Send, length: 1, word: 0 }.pack(2);
     let mut first = vec![1; LINE_BODY_BYTES];
@@ -417,7 +422,7 @@ fn deceptive() -> Vec<Vec<u8>> {
     vec![first, vec![2], vec![3], vec![4]]
 }
 
-/// Two short messages.
+/// Returns two short messages.
 fn numbers() -> impl ExactSizeIterator<Item = Vec<u8>> {
     [1, 2].into_iter().map(|number| vec![number])
 }
@@ -460,17 +465,18 @@ fn the_model_finds_each_weakened_ordering_of_the_ring() {
     }
 }
 
-/// The number of lines of the ring.
+/// The number of lines of the ring in most tests.
 const LINES: usize = 4;
 /// The number of lines of a ring that has room for one short message.
 const LINES_MIN: usize = 2;
-/// The size of the ring, and what the consumer sleeps for: the next message, two messages, the next
-/// message with an early wakeup, and the next message while the producer waits for room.
+/// The number of lines of the ring, and the condition that ends the consumer's sleep: the next
+/// message, two messages, the next message with an early wakeup, and the next message while the
+/// producer waits for room.
 const SLEEPS: [(usize, Alarm); 4] = [
     (LINES, Alarm { threshold: 1, early: false }),
     (LINES, Alarm { threshold: 2, early: false }),
     (LINES, Alarm { threshold: 1, early: true }),
     (LINES_MIN, Alarm { threshold: 1, early: false }),
 ];
-/// The number of times that a thread is stopped in favour of the other in one run.
+/// The maximum number of times that one thread is stopped in favour of the other in one run.
 const PREEMPTIONS_MAX: usize = 3;
