@@ -1,7 +1,7 @@
 //! Counted arrays and path names (draft 6.1.1.3.1).
 //!
-//! Invariant: an array from a peer was checked once from start to end, within its limit, so that
-//! iterating over it cannot fail.
+//! Invariant: an array from a peer is checked once, from start to end and against its limit, when
+//! it is decoded. Iterating over it later cannot fail.
 
 use std::fmt;
 
@@ -18,7 +18,8 @@ use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
 use crate::section::align_up;
 
-/// An element of a counted array; `at` is its offset from the start of the array.
+/// An element type of a counted array. In its functions, `at` is the offset of an element from the
+/// start of the array.
 pub(crate) trait Element<'a>: Copy {
     const SIZE: usize;
     const ALIGN: usize;
@@ -28,7 +29,8 @@ pub(crate) trait Element<'a>: Copy {
     fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError>;
 }
 
-/// A list: either a slice that the caller provides, or an array that is still encoded in a message.
+/// A list of elements: either a slice that the caller provides, or an array that is still encoded
+/// in a message.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {
@@ -88,7 +90,7 @@ impl<'a, T: Element<'a>> Array<'a, T> {
         self.len() == 0
     }
 
-    /// Returns the element at `index`; `None` past the end.
+    /// Returns the element at `index`. `None` if `index` is not less than the number of elements.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> Option<T> {
@@ -144,8 +146,8 @@ impl<'a, T: Element<'a>> Array<'a, T> {
     }
 }
 
-/// Returns the number of bytes before the first element: the count, and padding if elements need
-/// alignment to eight.
+/// Returns the number of bytes before the first element: the count, and four bytes of padding if
+/// elements must be aligned to eight bytes.
 const fn base<'a, T: Element<'a>>() -> usize {
     align_up(4, T::ALIGN)
 }
@@ -164,7 +166,7 @@ impl<'a, T: Element<'a> + fmt::Debug> fmt::Debug for Array<'a, T> {
     }
 }
 
-/// A field that holds the offset of a counted array.
+/// The kind of a field that contains the offset of a counted array.
 pub(crate) enum List {}
 
 impl Field for List {
@@ -188,10 +190,10 @@ impl<'a, T: Element<'a>> Codec<'a, Array<'a, T>> for List {
     }
 }
 
-/// A range of client memory that the server reads or writes directly (draft 6.1.7).
+/// A range of the client's memory that the server reads or writes by RDMA (draft 6.1.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectBuffer {
-    /// The address of the range in the memory region.
+    /// The address of the range, in the address space of the memory region.
     pub target: RmrTarget,
     /// The length of the range in bytes.
     pub length: u32,
@@ -222,7 +224,7 @@ impl<'a> Element<'a> for DirectBuffer {
     }
 }
 
-/// The list of memory ranges in a direct request.
+/// The ranges of client memory in a request for direct transfer.
 pub type DirectBuffers<'a> = Array<'a, DirectBuffer>;
 
 impl DirectBuffers<'_> {
@@ -233,7 +235,7 @@ impl DirectBuffers<'_> {
     }
 }
 
-/// A field that is itself a direct buffer.
+/// The kind of a field that is itself a direct buffer.
 pub(crate) enum Buffer {}
 
 impl Field for Buffer {
@@ -269,7 +271,8 @@ impl<'a> Element<'a> for u32 {
     }
 }
 
-/// Fence identities: an array of offsets of strings (`docs/spec/gaps.md`).
+/// The elements of lists of fence identities. The array contains offsets of strings
+/// (`docs/spec/gaps.md`).
 impl<'a> Element<'a> for &'a str {
     const SIZE: usize = 4;
     const ALIGN: usize = 4;
@@ -285,7 +288,7 @@ impl<'a> Element<'a> for &'a str {
     }
 }
 
-/// A path: one or more names, each UTF-8 and not empty, as encoded by
+/// A path, which has one or more names. Each name is UTF-8, not empty, and encoded by
 /// [`to_wire`](dafs_types::names::to_wire).
 #[derive(Clone, Copy)]
 pub struct Path<'a>(PathSource<'a>);
@@ -304,7 +307,7 @@ impl<'a> Path<'a> {
         Self(PathSource::Names(names))
     }
 
-    /// Splits a text at slashes; empty components are left out.
+    /// Creates a path from a text by splitting it at slashes. Empty components are left out.
     #[must_use]
     pub fn split(text: &'a str) -> Self {
         Self(PathSource::Slashed(text))
@@ -395,7 +398,7 @@ impl fmt::Debug for Path<'_> {
     }
 }
 
-/// A field that holds the offset of a path name.
+/// The kind of a field that contains the offset of a path.
 pub(crate) enum PathName {}
 
 impl Field for PathName {

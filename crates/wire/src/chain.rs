@@ -14,10 +14,9 @@ use crate::message::Response;
 use crate::procedure::Procedure;
 
 impl Procedure {
-    /// Returns the offset, from the start of the arguments, of the file handle that the flag
-    /// FILE_HANDLE replaces and that is passed on to the next member; `None` for a procedure
-    /// without such a handle. A batch names many handles, and none of them is replaced or passed
-    /// on.
+    /// Returns the offset of the file handle that the flag FILE_HANDLE replaces and that is passed
+    /// on to the next member, counted from the start of the arguments. `None` for a procedure
+    /// without such a handle. A batch has many handles, but none of them is replaced or passed on.
     #[must_use]
     pub const fn chained_handle_at(self) -> Option<usize> {
         use Procedure as P;
@@ -86,10 +85,10 @@ impl Procedure {
         }
     }
 
-    /// Returns the offset, from the start of the arguments, of the state id that the flag STATE_ID
-    /// replaces and that is passed on to the next member; `None` for a procedure without one. An
-    /// OPEN may contain the state id of a delegation, which does not name an open and is not passed
-    /// on.
+    /// Returns the offset of the state id that the flag STATE_ID replaces and that is passed on to
+    /// the next member, counted from the start of the arguments. `None` for a procedure without
+    /// such a state id. The state id of a delegation in an OPEN is not passed on, because it does
+    /// not name an open.
     #[must_use]
     pub const fn chained_state_at(self) -> Option<usize> {
         use Procedure as P;
@@ -157,7 +156,8 @@ impl Procedure {
         }
     }
 
-    /// Returns true if the results contain the handle of an object that the next member uses.
+    /// Returns true if the procedure's results contain the handle of an object, which the next
+    /// member uses.
     #[must_use]
     pub const fn finds(self) -> bool {
         use Procedure as P;
@@ -169,8 +169,8 @@ impl Procedure {
 }
 
 impl Response<'_> {
-    /// Returns the handle of the object that was found; `None` for a failure, and for a procedure
-    /// that finds none ([`Procedure::finds`]).
+    /// Returns the handle of the object in these results. `None` for a failure, and for a procedure
+    /// whose results contain no such handle ([`Procedure::finds`]).
     #[must_use]
     pub const fn found(&self) -> Option<FileHandle> {
         match self {

@@ -8,12 +8,13 @@
 //! 0, because the draft subtracts the modulus only from sums above 65,535. So the first sum is
 //! never zero, and "no checksum" (all zero) stays distinct.
 
-/// The four bytes of a checksum in a message: the second sum, then the first.
+/// The four bytes of a checksum in a message: two bytes of the second sum, then two bytes of the
+/// first sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checksum(pub [u8; 4]);
 
 impl Checksum {
-    /// The value of the field in sessions without checksums.
+    /// The value of the checksum field in sessions without checksums.
     pub const NONE: Self = Self([0; 4]);
 
     /// Computes the checksum of these bytes.
@@ -25,8 +26,8 @@ impl Checksum {
     }
 }
 
-/// The contribution of one range of the data to the checksum of all the data, for data that is
-/// moved in pieces in any order.
+/// The contribution of one range of data to the checksum of the whole data. It is used if the
+/// ranges are moved in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumPart {
     /// The offset in the data of the range's first byte.
@@ -79,27 +80,28 @@ impl Checksum {
     }
 }
 
-/// The number of bytes after which the sum of a range could exceed 64 bits, because indexes are
-/// below 2^32 and words below 2^16.
+/// The number of bytes in a chunk: for longer ranges, a sum could exceed 64 bits, because indexes
+/// are below 2^32 and words below 2^16.
 const PART_BYTES: usize = 1 << 15;
 
-/// The number of lanes summed in parallel, so that the compiler uses vector registers.
+/// The number of 16-bit words summed in parallel, so that the compiler uses vector registers.
 const LANES: usize = 16;
-/// The number of bytes in one row of lanes.
+/// The number of bytes in one row of [`LANES`] words.
 const ROW_BYTES: usize = LANES * 2;
 /// The number of rows after which a lane's weighted sum could exceed 32 bits: 256 * 257 / 2 *
 /// 65,535 < 2^32.
 const ROWS_MAX: usize = 256;
-/// The number of bytes in a block.
+/// The number of bytes in a block of [`ROWS_MAX`] rows.
 const BLOCK_BYTES: usize = ROWS_MAX * ROW_BYTES;
-/// The modulus of both sums.
+/// The modulus of both sums of the checksum.
 const MODULUS: u64 = 65_535;
-/// The initial value of the first sum.
+/// The initial value of the first sum of the checksum.
 const SEED: u64 = 0x0101;
 
 const _: () = assert!((ROWS_MAX * (ROWS_MAX + 1) / 2) as u64 * MODULUS < 1 << 32);
 
-/// Computes a checksum over bytes that are added in pieces (RDMA data, gathered messages).
+/// Computes a checksum over bytes that are added in pieces, in order (RDMA data, gathered
+/// messages).
 #[derive(Clone, Debug)]
 pub struct DirectChecksum {
     first: u64,
@@ -142,8 +144,8 @@ impl DirectChecksum {
         }
     }
 
-    /// Returns the checksum of all bytes added. If their number is odd, a zero byte is assumed
-    /// after the last one.
+    /// Returns the checksum of all bytes that were added. If their number is odd, a zero byte is
+    /// assumed to follow the last byte.
     #[must_use]
     pub fn finish(mut self) -> Checksum {
         if let Some(low) = self.half {
@@ -160,9 +162,10 @@ impl DirectChecksum {
         self.second = reduce(self.second + self.first);
     }
 
-    /// Adds whole rows, at most [`ROWS_MAX`]. With n words, S1 grows by their sum, and S2 by n*S1
-    /// plus each word times its distance from the end. The word in row r and lane k has the
-    /// distance LANES*(rows-r) - k, so lanes can be summed separately and combined afterwards.
+    /// Adds up to [`ROWS_MAX`] whole rows of words. If there are n words, the first sum S1 grows by
+    /// their sum; the second sum S2 grows by n*S1 plus the sum of each word times its distance from
+    /// the end. The word in row r and lane k has the distance LANES*(rows-r) - k, so lanes can be
+    /// summed separately and combined afterwards.
     fn rows(&mut self, data: &[u8]) {
         let mut sums = [0u32; LANES];
         let mut weighted = [0u32; LANES];
@@ -194,17 +197,17 @@ fn reduce(value: u64) -> u64 {
     if value == 0 { 0 } else { (value - 1) % MODULUS + 1 }
 }
 
-/// Returns a reduced sum as 16 bits.
+/// Converts a sum, which is already reduced, to 16 bits.
 #[inline]
 fn fold(value: u64) -> u16 {
     u16::try_from(reduce(value)).unwrap_or(u16::MAX)
 }
 
-/// The position of the checksum field in both kinds of headers.
+/// The bytes of a request or reply header that contain the checksum.
 const FIELD: std::ops::Range<usize> = 24..28;
 
-/// Computes the checksum of a message given in parts. `prefix` contains at least the whole header,
-/// whose checksum field counts as zero.
+/// Computes the checksum of a message that is given in two parts. `prefix` contains at least the
+/// whole header; the header's checksum field is taken as zero.
 #[must_use]
 pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
     let mut sums = DirectChecksum::new();
@@ -222,8 +225,8 @@ pub fn message_checksum(prefix: &[u8], payload: &[&[u8]]) -> Checksum {
     sums.finish()
 }
 
-/// Fills in the checksum field of an encoded message; `payload` is the data that will be sent after
-/// `prefix` in the same message. A prefix shorter than a header is left unchanged.
+/// Sets the checksum field of an encoded message. `payload` is the data that will be sent after
+/// `prefix` in the same message. If `prefix` is shorter than a header, it is not changed.
 pub fn seal(prefix: &mut [u8], payload: &[&[u8]]) {
     let checksum = message_checksum(prefix, payload);
     if let Some(field) = prefix.get_mut(FIELD) {
@@ -241,7 +244,8 @@ pub fn is_intact(message: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The algorithm as worded in the draft, one word at a time, in a given byte order.
+    /// The draft's algorithm, implemented as the draft describes it: one word at a time, in a given
+    /// byte order.
     fn reference(data: &[u8], word: fn([u8; 2]) -> u16, bytes: fn(u16) -> [u8; 2]) -> [u8; 4] {
         let (mut first, mut second) = (0x0101u32, 0u32);
         for pair in data.chunks(2) {

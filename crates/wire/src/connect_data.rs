@@ -2,8 +2,8 @@
 //! iWARP in the private data of the MPA request, over shared memory in the private data of the
 //! connection (`docs/spec/transport.md`).
 //!
-//! Invariant: decoded data has the magic, which also determines the byte order, and one of the
-//! three channel types.
+//! Invariant: decoded data has the right magic number, which also shows the byte order, and one of
+//! the three channel types.
 //!
 //! ```text
 //! 0 magic "DAFS"   4 client instance   8 client session   12 channel type
@@ -20,7 +20,7 @@ pub const CONNECT_DATA_BYTES: usize = 16;
 /// The default TCP port of servers. The draft registers no port, so this project has chosen one.
 pub const DEFAULT_TCP_PORT: u16 = 2050;
 
-/// The purpose of a connection.
+/// The purpose of a connection, which becomes a channel of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChannelType {
@@ -33,7 +33,7 @@ pub enum ChannelType {
 }
 
 impl ChannelType {
-    /// Returns the channel type with this number in messages; `None` if there is none.
+    /// Returns the channel type that has this number in messages. `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -45,7 +45,7 @@ impl ChannelType {
     }
 }
 
-/// The data that identifies a client when it connects.
+/// The data that a client sends when it opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectData {
     /// A number that distinguishes client instances on one host.
@@ -75,7 +75,7 @@ impl ConnectData {
     /// padding after them.
     ///
     /// # Errors
-    /// If the data is truncated, has another magic, or has an unknown channel type.
+    /// If the data is truncated, has another magic number, or has an unknown channel type.
     pub fn decode(private_data: &[u8]) -> Result<(ByteOrder, Self), DecodeError> {
         if private_data.len() < CONNECT_DATA_BYTES {
             return Err(DecodeError::Truncated { what: "connect data" });

@@ -7,16 +7,16 @@ use dafs_types::Status;
 /// The reason why bytes from a peer are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The header, fixed section, array or string needs more bytes than there are.
+    /// The header, a fixed section, an array or a string needs more bytes than the message has.
     #[error("message ends before {what}")]
     Truncated {
-        /// The part that is incomplete.
+        /// The name of the incomplete part.
         what: &'static str,
     },
-    /// The first four bytes are not the expected magic in the session's byte order.
+    /// The first four bytes are not the expected magic number in the session's byte order.
     #[error("wrong magic")]
     Magic,
-    /// The length in the header differs from the length received.
+    /// The length in the header differs from the number of bytes received.
     #[error("the header declares {declared} bytes, but {received} arrived")]
     Length {
         /// The length in the header, in bytes.
@@ -24,7 +24,7 @@ pub enum DecodeError {
         /// The number of bytes received.
         received: usize,
     },
-    /// The message has another protocol version.
+    /// The message has a protocol version that is not supported.
     #[error("unsupported protocol version {0}")]
     Version(u32),
     /// The procedure number is not assigned.
@@ -33,8 +33,8 @@ pub enum DecodeError {
     /// The chain flags contain undefined bits.
     #[error("undefined chain flags {0:#06x}")]
     ChainFlags(u16),
-    /// The offset of a variable field points into its own fixed section or outside the message, or
-    /// is not aligned.
+    /// The offset of a variable field points into the fixed section that contains the field, or
+    /// outside the message, or is not aligned.
     #[error("invalid offset of {what}")]
     Offset {
         /// The name of the variable field.
@@ -43,21 +43,21 @@ pub enum DecodeError {
     /// Padding or a reserved field is not zero.
     #[error("padding is not zero")]
     Padding,
-    /// A number is not defined by the draft's enumeration or flags.
+    /// An integer in the message is not defined by the draft for its enumeration or flags.
     #[error("{value} is not a valid {what}")]
     Value {
-        /// The enumeration or flag word.
+        /// The name of the enumeration or flag word.
         what: &'static str,
-        /// The number that was received.
+        /// The integer that was received.
         value: u32,
     },
-    /// An option word has an undefined flag.
+    /// A word of options has a flag that the draft does not define.
     #[error("undefined option bits {0:#x}")]
     Option(u32),
     /// A name is not valid UTF-8.
     #[error("name is not UTF-8")]
     Utf8,
-    /// A name has no bytes, or a path has no components.
+    /// A name is empty, or a path has no components.
     #[error("name is empty")]
     Empty,
     /// A name or path exceeds its limit.
@@ -66,16 +66,18 @@ pub enum DecodeError {
     /// A string, token or array exceeds its limit.
     #[error("{what} is too long")]
     TooMany {
-        /// The field that exceeds its limit.
+        /// The name of the field that exceeds its limit.
         what: &'static str,
     },
-    /// An attribute has no known layout, so the attributes after it cannot be found.
+    /// An attribute block includes attributes of unknown layout, so that the attributes after them
+    /// cannot be found, or marks attributes as valid that it does not include. The integer is the
+    /// bitmap of these attributes.
     #[error("unknown attribute bits {0:#x}")]
     AttributeBits(u64),
-    /// A request sets an attribute that this implementation cannot set.
+    /// A request sets attributes that this implementation cannot set. The integer is their bitmap.
     #[error("attribute bits {0:#x} cannot be set")]
     NotSettable(u64),
-    /// The status and the results contradict each other.
+    /// The status of a reply and its results contradict each other.
     #[error("results do not match the status")]
     Results,
 }
@@ -114,7 +116,7 @@ pub enum EncodeError {
     /// A string, list or payload exceeds its limit.
     #[error("{what} is too long")]
     TooMany {
-        /// The field that exceeds its limit.
+        /// The name of the field that exceeds its limit.
         what: &'static str,
     },
     /// A value cannot be expressed in this field.

@@ -1,4 +1,4 @@
-//! The encoding of each kind of field in a fixed section.
+//! The kinds of fields in fixed sections, and the encoding of each kind.
 //!
 //! Invariant: the size and alignment of a field are constants of its kind, so that the layout of a
 //! section can be computed (natural alignment, draft 6.1.1.1) and its size checked at compile time.
@@ -50,11 +50,11 @@ macro_rules! kinds {
 pub(crate) use kinds;
 
 kinds! {
-    /// Two bytes.
+    /// An integer of two bytes.
     Short: 2, 2, "u16";
-    /// Four bytes.
+    /// An integer of four bytes.
     Word: 4, 4, "u32";
-    /// Eight bytes.
+    /// An integer of eight bytes.
     Long: 8, 8, "u64";
     /// Eight bytes that are never byte-swapped.
     Opaque64: 8, 8, "opaque64";
@@ -64,13 +64,13 @@ kinds! {
     Flag8: 1, 1, "boolean";
     /// A boolean in a u32.
     Flag32: 4, 4, "u32 boolean";
-    /// A number of an enumeration.
+    /// The number of a variant of an enumeration.
     Enum: 4, 4, "enum";
     /// A stability level that must be DATA_SYNC or FILE_SYNC.
     AppendStability: 4, 4, "enum";
     /// A file handle of 64 bytes.
     Handle: 64, 8, "file handle";
-    /// A checksum: two u16, hence aligned to two.
+    /// A checksum: two u16, so it is aligned to two bytes.
     Sum: 4, 2, "checksum";
     /// The change information of a directory.
     Change: 24, 8, "change_info";
@@ -92,7 +92,7 @@ kinds! {
     Outcome: 4, 4, "status";
 }
 
-/// Implements a codec for newtypes over a number.
+/// Implements a codec for newtypes that contain one integer.
 macro_rules! numbers {
     ($($kind:ident $get:ident $put:ident { $($ty:ty = $make:expr, $take:expr;)* })*) => {$($(
         impl<'a> Codec<'a, $ty> for $kind {
@@ -148,7 +148,7 @@ numbers! {
     }
 }
 
-/// A closed enumeration with numbers in messages.
+/// An enumeration whose variants have numbers in messages. No other numbers are valid.
 pub(crate) trait Numbered: Copy {
     const WHAT: &'static str;
     fn of(number: u32) -> Option<Self>;
@@ -193,7 +193,7 @@ impl Numbered for AuthType {
     }
 }
 
-/// Declares a closed enumeration with numbers in messages.
+/// Declares an enumeration whose variants have numbers in messages. No other numbers are valid.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident, $what:literal {
         $($(#[$vdoc:meta])* $variant:ident = $number:literal,)*
@@ -209,7 +209,7 @@ macro_rules! wire_enum {
             /// All variants in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Returns the variant with this number in messages; `None` if there is none.
+            /// Returns the variant that has this number in messages. `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -218,7 +218,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// Returns the number in messages.
+            /// Returns the number of this variant in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -290,7 +290,7 @@ impl<'a> Codec<'a, bool> for Flag32 {
     }
 }
 
-/// Decodes a boolean: TRUE is 1 and FALSE is 0 (draft 6.1.1.4); nothing else is valid.
+/// Decodes a boolean: 1 is true and 0 is false (draft 6.1.1.4). All other values are invalid.
 #[inline(always)]
 pub(crate) fn truth(value: u32) -> Result<bool, DecodeError> {
     match value {
@@ -317,7 +317,7 @@ impl<'a> Codec<'a, ChangeInfo> for Change {
     }
 }
 
-/// The protocol's `DAFS_OPEN_SHARE_KEY_BOTH`.
+/// The number of `DAFS_OPEN_SHARE_KEY_BOTH` in the protocol.
 const KEY_BOTH: u32 = 3;
 
 impl<'a> Codec<'a, Option<ShareKey>> for Key {
@@ -345,8 +345,8 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
     }
 }
 
-/// Checks a file name: it must be UTF-8, not empty and within the limit (draft 6.5.9, 6.5.21). The
-/// name is encoded by [`names::to_wire`]; the limit applies to the decoded name.
+/// Checks a file name in a message: it must be UTF-8, not empty, and within the limit (draft 6.5.9,
+/// 6.5.21). The name is encoded by [`names::to_wire`], but the limit applies to the decoded name.
 pub(crate) fn check_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -379,7 +379,7 @@ impl<'a> Codec<'a, &'a str> for Name {
     }
 }
 
-/// Implements a codec for counted bytes or text in the heap.
+/// Implements a codec for a field that contains the offset of counted bytes or text in the heap.
 macro_rules! heap {
     ($($kind:ident $ty:ty, $max:expr, $what:literal, $read:expr, $write:expr;)*) => {$(
         impl<'a> Codec<'a, $ty> for $kind {

@@ -16,11 +16,12 @@ use crate::order::ByteOrder;
 use crate::procedure::Procedure;
 use crate::readdir::DirectoryEntries;
 
-/// The size of the buffer for encoding a decoded message again. Lists that overlap in the input are
-/// separate in the output, so a message may need more than this; it is then skipped.
+/// The size of the buffer for encoding a decoded message again. A message that needs more is
+/// skipped; this can happen because lists that overlap in the input are separate in the output.
 const BUFFER_BYTES: usize = 1 << 17;
 
-/// Copies a message and corrects its length field, so that mutations get past the header.
+/// Copies a message and corrects the length field in its header, so that the decoder accepts the
+/// header of a mutated message.
 fn with_length(message: &[u8], magic: u32, at: usize) -> (ByteOrder, Vec<u8>) {
     let order = ByteOrder::detect(message, magic).unwrap_or(ByteOrder::NATIVE);
     let mut copy = message.to_vec();
@@ -49,7 +50,7 @@ pub fn request(data: &[u8]) {
     assert!(is_intact(&message), "a sealed message is intact");
 }
 
-/// Decodes arbitrary bytes as a reply; the first byte selects the procedure.
+/// Decodes arbitrary bytes as a reply. The first byte selects the procedure.
 pub fn response(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     let procedure = Procedure::ALL[choice as usize % Procedure::ALL.len()];

@@ -1,7 +1,7 @@
 //! The 40-byte headers that begin every message (draft 6.1.2, 6.1.3).
 //!
-//! Invariant: a decoded header has the right magic for the session's byte order and the length of
-//! the received message; its other values are not checked yet.
+//! Invariant: a decoded header has the right magic number for the session's byte order, and its
+//! length field equals the length of the received message. Its other values are not checked yet.
 //!
 //! ```text
 //! request   0 magic  4 version  8 desired_credits 10 chain_flags 12 stream 14 seq
@@ -18,12 +18,12 @@ use crate::limits::{HEADER_BYTES, PROTOCOL_VERSION};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// The magic of requests: "DAFS" in big-endian order.
+/// The magic number of requests: "DAFS" in big-endian order.
 pub(crate) const REQUEST_MAGIC: u32 = 0x4441_4653;
-/// The magic of replies: "DAFR" in big-endian order.
+/// The magic number of replies: "DAFR" in big-endian order.
 pub(crate) const RESPONSE_MAGIC: u32 = 0x4441_4652;
 
-/// The chaining flags of a request (draft 4.3.2).
+/// The chain flags of a request (draft 4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChainFlags(pub u16);
 
@@ -32,12 +32,12 @@ impl ChainFlags {
     pub const FORWARD: Self = Self(0x01);
     /// Set if the request continues a chain.
     pub const BACK: Self = Self(0x02);
-    /// Set if the server must keep the result of this request in the response cache, although the
+    /// Set if the server must store the result of this request in the response cache, even if the
     /// request changes nothing.
     pub const SAVE: Self = Self(0x04);
-    /// Set if the request uses the file handle that the previous member produced.
+    /// Set if the request uses the file handle that the previous member of the chain produced.
     pub const FILE_HANDLE: Self = Self(0x08);
-    /// Set if the request uses the state id that the previous member produced.
+    /// Set if the request uses the state id that the previous member of the chain produced.
     pub const STATE_ID: Self = Self(0x10);
     /// All flags that the draft defines.
     pub const ALL: Self = Self(0x1f);
@@ -80,19 +80,20 @@ pub struct RequestHeader {
     pub version: u32,
     /// The number of credits that the client requests.
     pub desired_credits: u16,
-    /// The chaining flags of the request.
+    /// The flags that place the request in a chain.
     pub chain_flags: ChainFlags,
-    /// The number of the request slot, below the number of credits.
+    /// The number of the stream on which the request is sent. It is less than the number of
+    /// credits.
     pub stream: StreamId,
     /// The sequence number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// A value that the server returns unchanged. It is stored as one word with the bytes in memory
-    /// order, not as eight bytes: loading a word right after storing its bytes one by one would
-    /// stall the processor.
+    /// A value that the server returns unchanged. It is kept as one integer with the bytes in
+    /// memory order, and not as eight bytes, because the processor would stall if it loaded the
+    /// integer right after storing its bytes one by one.
     pub analyzer: u64,
     /// The checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
-    /// The credentials to use for the request.
+    /// The handle of the registered credentials to use for the request; 0 means the session's own.
     pub credentials: CredHandle,
     /// The number of the procedure, which may be unassigned. Ignored when encoding.
     pub procedure: u32,
@@ -118,7 +119,8 @@ impl RequestHeader {
         }
     }
 
-    /// Returns the byte order of a client's first message; `None` if the message is not a request.
+    /// Returns the byte order in which a client's first message is encoded. `None` if the message
+    /// is not a request.
     #[must_use]
     pub fn detect_order(message: &[u8]) -> Option<ByteOrder> {
         ByteOrder::detect(message, REQUEST_MAGIC)
@@ -127,7 +129,7 @@ impl RequestHeader {
     /// Decodes the header of a whole message.
     ///
     /// # Errors
-    /// If the message is truncated, has the wrong magic for `order`, or a length other than
+    /// If the message is truncated, has the wrong magic number for `order`, or a length other than
     /// `message.len()`.
     #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
@@ -181,10 +183,10 @@ impl RequestHeader {
 /// The decoded header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// The protocol version. In the reply to a request with an unsupported version, the next lower
-    /// version that the server supports, or 0.
+    /// The protocol version. In the reply to a request with an unsupported version: the next lower
+    /// version that the server supports, or 0 if there is none.
     pub version: u32,
-    /// The number of credits that the client may now use.
+    /// The number of credits that the client should have from now on.
     pub target_credits: u16,
     /// Conditions that the client should act upon.
     pub conditions: SpecialConditions,
@@ -202,11 +204,11 @@ pub struct ResponseHeader {
     pub length: u32,
 }
 
-/// The position of the credits in a reply.
+/// The bytes of a reply's header that contain the number of credits.
 const TARGET_CREDITS: std::ops::Range<usize> = 8..10;
 
 impl ResponseHeader {
-    /// Makes the header for the reply to `request`.
+    /// Creates the header for the reply to `request`.
     #[must_use]
     #[inline]
     pub const fn answering(request: &RequestHeader, status: Status, target_credits: u16) -> Self {
@@ -226,14 +228,15 @@ impl ResponseHeader {
     /// Decodes the header of a whole message.
     ///
     /// # Errors
-    /// If the message is truncated, has the wrong magic for `order`, a length other than
+    /// If the message is truncated, has the wrong magic number for `order`, a length other than
     /// `message.len()`, or a reserved field that is not zero.
     #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
     }
 
-    /// Sets the credits in an encoded reply. A message shorter than a header is left unchanged.
+    /// Sets the number of credits in the header of an encoded reply. A message shorter than a
+    /// header is left unchanged.
     pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
         let bytes = match order {
             ByteOrder::Little => target_credits.to_le_bytes(),
@@ -288,8 +291,8 @@ impl ResponseHeader {
     }
 }
 
-/// Returns the status with this number. Success is tested first, because it is by far the most
-/// frequent.
+/// Returns the status that has this number in messages. Success is tested first, because it is by
+/// far the most frequent.
 #[inline(always)]
 pub(crate) fn status_from(number: u32) -> Status {
     if number == 0 {

@@ -1,9 +1,9 @@
 //! DAFS 1.0 messages (draft-wittle-dafs-00): converts bytes to typed messages and back.
 //!
-//! Invariant: all functions are pure functions over bytes, in either byte order. No message from a
-//! peer can make them panic, allocate without a limit, or read outside the message; the values that
-//! they return have been checked. Where the draft leaves a gap, `docs/spec/gaps.md` records the
-//! decision; `docs/spec/messages.md` shows all fixed sections.
+//! Invariant: all functions are pure functions of their arguments, and support both byte orders. No
+//! message from a peer can make them panic, allocate without a limit, or read outside the message;
+//! all values that they return were checked. Where the draft leaves a gap, `docs/spec/gaps.md`
+//! records the decision; `docs/spec/messages.md` shows all fixed sections.
 //!
 //! A message consists of a 40-byte header, the fixed section of its procedure, and a heap that the
 //! fixed section points into. [`decode_request`], [`encode_request`], [`decode_response`] and

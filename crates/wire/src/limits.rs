@@ -8,7 +8,7 @@ use dafs_types::limits;
 pub const PROTOCOL_VERSION: u32 = 1;
 /// The size of a request or reply header in bytes.
 pub const HEADER_BYTES: usize = 40;
-/// The alignment of messages, counted arrays and joins in bytes.
+/// The alignment, in bytes, of messages, counted arrays and other structures with variable fields.
 pub const ALIGNMENT: usize = 8;
 /// The limit for file chunks in one request of a batch.
 pub const FILE_CHUNKS_MAX: usize = 64;
@@ -23,24 +23,24 @@ pub const AUTH_METHODS_MAX: usize = 16;
 /// The limit for supplementary groups in one set of credentials. Linux allows 65,536 (NGROUPS_MAX),
 /// but a message of 4 KiB has room for fewer than 1,024.
 pub const GROUPS_MAX: usize = 1024;
-/// The maximum length in bytes of an authentication token, GSS name or object identifier. A given
-/// message may have less room: the first message of a connection has at most 4 KiB. Tickets with
-/// many group memberships often take 12 KiB, and may take up to 48,000 bytes. A client with such a
-/// ticket first negotiates larger requests (CLIENT_CONNECT) and then authenticates.
+/// The maximum length in bytes of an authentication token, GSS name or object identifier. Some
+/// messages have room for less: the first message of a connection has at most 4 KiB. A Kerberos
+/// ticket with many group memberships often takes 12 KiB, and may take up to 48,000 bytes. A client
+/// with such a ticket first negotiates larger requests (CLIENT_CONNECT) and then authenticates.
 pub const TOKEN_BYTES_MAX: usize = 60 * 1024;
 /// The maximum length in bytes of a token in the reply to an authentication. The first replies of a
 /// connection have at most 4 KiB, and no mechanism's acceptor sends more.
 pub const REPLY_TOKEN_BYTES_MAX: usize = 3072;
 /// The maximum length in bytes of a user name or host-based principal.
 pub const PRINCIPAL_BYTES_MAX: usize = 1024;
-/// The limit for directory entries in one reply: each entry takes 16 bytes, 16 bytes of attributes
-/// and a name.
+/// The limit for directory entries in one reply. Each entry takes at least 40 bytes: 16 bytes for
+/// the entry, 16 bytes of attributes, and a name.
 pub const ENTRIES_MAX: usize = limits::TRANSFER_BYTES_MAX as usize / 40;
 /// The maximum length in bytes of an encoded attribute block without an access control list or a
 /// MIME type: all fixed fields and two owners.
 pub const PLAIN_ATTRIBUTE_BYTES_MAX: usize = 512 + 2 * (limits::OWNER_BYTES_MAX + 16);
-/// The maximum length in bytes of an encoded access control list: each entry takes 16 bytes and its
-/// name.
+/// The maximum length in bytes of an encoded access control list. Each entry takes 16 bytes, plus
+/// the bytes of the name of its user or group.
 pub const ACL_BYTES_MAX: usize =
     16 + limits::ACL_ENTRIES_MAX * (16 + (4 + limits::ACL_WHO_BYTES_MAX).next_multiple_of(8));
 /// The maximum length in bytes of an encoded attribute block.

@@ -18,22 +18,22 @@ use crate::section::Section;
 macro_rules! messages {
     ($($variant:ident $number:literal $name:literal ($($request:tt)*) ($($response:tt)*)
         $chain:ident $replay:ident $rights:ident ($bound:expr);)*) => {
-        /// The arguments of a procedure.
+        /// A decoded request: the arguments of one procedure.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Request<'a> {
             $(#[doc = concat!("Arguments of ", $name, ".")] $variant($($request)*),)*
         }
 
-        /// The results of a procedure.
+        /// A decoded reply: the results of one procedure.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Response<'a> {
-            /// A failure without results; the header has the status.
+            /// A failure without results. The status is in the header.
             Failed,
             $(#[doc = concat!("Results of ", $name, ".")] $variant($($response)*),)*
         }
 
         impl<'a> Request<'a> {
-            /// Returns the procedure of these arguments.
+            /// Returns the procedure to which these arguments belong.
             #[must_use]
             #[inline]
             pub const fn procedure(&self) -> Procedure {
@@ -61,7 +61,7 @@ macro_rules! messages {
         }
 
         impl<'a> Response<'a> {
-            /// Returns the procedure of these results; `None` for a failure.
+            /// Returns the procedure to which these results belong. `None` for a failure.
             #[must_use]
             #[inline]
             pub const fn procedure(&self) -> Option<Procedure> {
@@ -102,7 +102,8 @@ pub const OPEN_ANSWER_BYTES: usize = HEADER_BYTES + <OpenResult<'_> as Section>:
 
 const _: () = assert!(<WriteResult as Section>::SIZE == <ReadDirectResult as Section>::SIZE);
 
-/// The number of encoded bytes of a body, and the number of bytes that the caller sends after them.
+/// The number of bytes of a body that were encoded, and the number of bytes that the caller sends
+/// after them.
 struct Written {
     here: usize,
     following: usize,
@@ -131,8 +132,8 @@ fn write_section<'a, O: Order, S: Section<'a>>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct RequestError {
-    /// The header, if it could be decoded; otherwise no reply is possible, and the connection must
-    /// be closed.
+    /// The header of the request. `None` if the header could not be decoded; no reply is possible
+    /// then, and the connection must be closed.
     pub header: Option<RequestHeader>,
     /// The reason why the request cannot be decoded.
     pub error: DecodeError,
@@ -149,9 +150,9 @@ impl RequestError {
 /// Decodes a request.
 ///
 /// # Errors
-/// If the bytes are not a request of this version, in this byte order, of exactly `message.len()`
-/// bytes; see [`DecodeError`]. The checksum is not verified: call `is_intact` in sessions that have
-/// checksums.
+/// A [`DecodeError`] if the bytes are not a request of this version, in this byte order, of exactly
+/// `message.len()` bytes. The checksum is not verified, so `is_intact` must be called too in
+/// sessions that have checksums.
 #[inline]
 pub fn decode_request(
     order: ByteOrder,
@@ -174,7 +175,7 @@ fn decode_request_in<O: Order>(
     }
 }
 
-/// Decodes the arguments after a header that was decoded before.
+/// Decodes the arguments that follow a header, which was decoded before.
 ///
 /// # Errors
 /// The errors of [`decode_request`].
@@ -205,8 +206,9 @@ fn decode_arguments_in<'a, O: Order>(
 
 /// Encodes a request into the start of `buffer` and returns the number of bytes written.
 ///
-/// The values of `procedure` and `length` in the header are derived from the request. With
-/// `InlineData::Follows` the length includes the data that the caller sends afterwards.
+/// The fields `procedure` and `length` of the header are ignored; the values in the message follow
+/// from the request. With `InlineData::Follows` the length includes the data that the caller sends
+/// afterwards.
 ///
 /// # Errors
 /// If the buffer is too short, or a value cannot be encoded.
@@ -233,7 +235,7 @@ fn encode_request_in<O: Order>(
     Ok(HEADER_BYTES + written.here)
 }
 
-/// Controls whether results follow a header.
+/// Says whether a reply has results after its header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Must,
@@ -241,7 +243,7 @@ enum Presence {
     Never,
 }
 
-/// Returns whether results follow the header of a reply with this status (`docs/spec/gaps.md`,
+/// Returns whether a reply with this status has results after its header (`docs/spec/gaps.md`,
 /// "results of a failure").
 #[inline(always)]
 fn presence(procedure: Procedure, status: Status) -> Presence {
@@ -272,8 +274,8 @@ fn presence(procedure: Procedure, status: Status) -> Presence {
     }
 }
 
-/// Returns true if a lock conflict is present and the status requires one, or if there is no
-/// conflict and the status requires none.
+/// Checks the results of a lock request against the status: returns true if a conflict is present
+/// exactly when the status requires one.
 #[inline(always)]
 fn agrees(status: Status, response: &Response<'_>) -> bool {
     match response {
@@ -289,8 +291,8 @@ fn agrees(status: Status, response: &Response<'_>) -> bool {
 /// The reply to FETCH_RESPONSE must be decoded as a reply to the original procedure.
 ///
 /// # Errors
-/// If the bytes are not such a reply of this version, in this byte order; see [`DecodeError`]. Only
-/// a refusal with `IllegalProt` may have a different version.
+/// A [`DecodeError`] if the bytes are not such a reply of this version, in this byte order. Only a
+/// refusal with `IllegalProt` may have a different version.
 #[inline]
 pub fn decode_response(
     order: ByteOrder,
@@ -300,7 +302,7 @@ pub fn decode_response(
     with_order!(order, O => decode_response_in::<O>(procedure, message))
 }
 
-/// Decodes the results after a header that was decoded before.
+/// Decodes the results that follow a header, which was decoded before.
 ///
 /// # Errors
 /// The errors of [`decode_response`].
@@ -387,7 +389,7 @@ fn encode_response_in<O: Order>(
     Ok(HEADER_BYTES + written.here)
 }
 
-/// Decodes the link target that READLINK_DIRECT transferred.
+/// Decodes the target of a symbolic link as READLINK_DIRECT has transferred it.
 ///
 /// # Errors
 /// If the bytes are truncated or the target is too long.
@@ -396,7 +398,8 @@ pub fn parse_link_text(order: ByteOrder, bytes: &[u8]) -> Result<&[u8], DecodeEr
     with_order!(order, O => Scope::<O>::new(bytes).counted(max, "link text"))
 }
 
-/// Encodes a link target as READLINK_DIRECT transfers it, and returns the number of bytes written.
+/// Encodes the target of a symbolic link as READLINK_DIRECT transfers it. Returns the number of
+/// bytes written.
 ///
 /// # Errors
 /// If the buffer is too short or the target is too long.

@@ -1,6 +1,7 @@
 //! The byte order of a session.
 //!
-//! Invariant: the order is determined once, by the magic of the client's first message (draft
+//! Invariant: the order is determined once, by the magic number of the client's first message
+//! (draft
 //! 6.1.1.5). All conversions go through [`Order`], so that no field can be read in the host's order
 //! by accident.
 
@@ -18,8 +19,8 @@ impl ByteOrder {
     /// conversions then cost nothing.
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// Returns the byte order in which the first four bytes encode `magic`; `None` if neither order
-    /// does.
+    /// Returns the byte order in which the first four bytes encode the magic number `magic`. `None`
+    /// if neither byte order does.
     #[must_use]
     #[inline]
     pub fn detect(bytes: &[u8], magic: u32) -> Option<Self> {
@@ -34,7 +35,8 @@ impl ByteOrder {
     }
 }
 
-/// A byte order known at compile time, so that conversions in the native order cost nothing.
+/// A byte order that is known at compile time, so that conversions in the native order cost
+/// nothing.
 pub(crate) trait Order: Copy {
     /// This byte order as a [`ByteOrder`] value.
     const ORDER: ByteOrder;
@@ -104,7 +106,7 @@ impl Order for Big {
     const ORDER: ByteOrder = ByteOrder::Big;
 }
 
-/// Evaluates an expression in which `$order` is the type for a [`ByteOrder`] value.
+/// Evaluates an expression in which `$order` is the [`Order`] type for a [`ByteOrder`] value.
 macro_rules! with_order {
     ($value:expr, $order:ident => $body:expr) => {
         match $value {

@@ -1,6 +1,6 @@
 //! The table of all DAFS procedures (draft 4.3, 6.1.10).
 //!
-//! Invariant: number, name, messages, chain class, replay class, rights and reply limit of a
+//! Invariant: the number, name, messages, chain class, replay class, rights and reply limit of a
 //! procedure are in one row of this table. All code that dispatches, counts, traces, fuzzes or
 //! documents procedures iterates over the table. If a row lacks one of these values, or a handler
 //! lacks a row, the code does not compile.
@@ -20,19 +20,20 @@ use crate::section::{FieldLayout, Section};
 pub enum ChainClass {
     /// The procedure may not be in a chain.
     Special,
-    /// Any position, but no request that modifies the file system may follow the procedure.
+    /// The procedure may have any position in a chain, but no request that modifies the file system
+    /// may follow it.
     BulkFetch,
-    /// Any position in a chain, since the procedure changes nothing.
+    /// The procedure may have any position in a chain, because it changes nothing.
     Simple,
-    /// Any position before a bulk fetch.
+    /// The procedure may have any position in a chain that is before every bulk fetch.
     ModifiesFiles,
-    /// Any position in a chain, although the procedure changes locks.
+    /// The procedure may have any position in a chain, although it changes locks.
     ModifiesLocks,
     /// The procedure is not allowed on the operation channel at all.
     BackControl,
 }
 
-/// The results that the response cache keeps (draft 5.2).
+/// Says which results of a procedure the response cache stores (draft 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplayClass {
     /// No result, because repeating the request is harmless or because the request concerns the
@@ -46,12 +47,12 @@ pub enum ReplayClass {
     WhenComplete,
 }
 
-/// The clients that may call a procedure, checked before the object is examined.
+/// The clients that may call a procedure. This is checked before the object is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RightsClass {
     /// Any connected client, even before authentication.
     Anybody,
-    /// Any authenticated session.
+    /// Any client with an authenticated session.
     Session,
     /// Only a trusted client.
     TrustedClient,
@@ -63,7 +64,7 @@ pub enum RightsClass {
     Writer,
     /// Any user that may search or change the directory.
     Directory,
-    /// The holder of the state named in the request.
+    /// The client that holds the open, lock or delegation named in the request.
     StateHolder,
     /// Only the server, on the back-control channel.
     Server,
@@ -76,11 +77,11 @@ pub enum ReplyBound {
     Fixed,
     /// The size of the header and the fixed section, plus this many bytes of heap.
     Heap(usize),
-    /// The session's maximum reply size.
+    /// The maximum reply size that was negotiated for the session.
     Session,
 }
 
-/// Returns the number of heap bytes that a string or token of `length` bytes can take.
+/// Returns the maximum number of heap bytes that a string or token of `length` bytes takes.
 const fn counted(length: usize) -> usize {
     length + 12
 }
@@ -217,10 +218,10 @@ macro_rules! procedure_table {
 }
 pub(crate) use procedure_table;
 
-/// A message type together with the lifetime that its row may or may not use.
+/// A message type, combined with a lifetime that the type's row in the table may or may not use.
 type With<'a, T> = (PhantomData<&'a ()>, T);
 
-/// The constants of a section, reachable through [`With`].
+/// The constants of a section, accessible through [`With`].
 trait Constants {
     const SIZE: usize;
     const FIELDS: &'static [FieldLayout];
@@ -255,7 +256,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the name in the draft, without its prefix.
+            /// Returns the procedure's name in the draft, without the draft's prefix.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -272,7 +273,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns which results of the procedure the response cache keeps.
+            /// Returns which results of the procedure the response cache stores.
             #[must_use]
             #[inline]
             pub const fn replay_class(self) -> ReplayClass {
@@ -321,7 +322,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the layout of the arguments' fields.
+            /// Returns the layout of the fields in the arguments' fixed section.
             #[must_use]
             pub const fn request_fields(self) -> &'static [FieldLayout] {
                 match self {
@@ -332,7 +333,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the layout of the results' fields.
+            /// Returns the layout of the fields in the results' fixed section.
             #[must_use]
             pub const fn response_fields(self) -> &'static [FieldLayout] {
                 match self {
@@ -349,20 +350,20 @@ macro_rules! procedures {
 procedure_table!(procedures);
 
 impl Procedure {
-    /// Returns the number in messages.
+    /// Returns the procedure's number in messages.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Returns the position in [`Procedure::ALL`], for tables indexed by procedure.
+    /// Returns the procedure's index in [`Procedure::ALL`], for tables indexed by procedure.
     #[must_use]
     pub fn index(self) -> usize {
         Self::ALL.binary_search(&self).unwrap_or_default()
     }
 
-    /// Returns the limit for a successful reply in bytes, including the header.
+    /// Returns the maximum length of a successful reply in bytes, including the header.
     #[must_use]
     pub const fn reply_bytes_max(self) -> usize {
         match self.reply_bound() {

@@ -1,9 +1,10 @@
 //! Directory entries (draft 6.5.29): a counted array of {cookie, offset of attributes, offset of
 //! name}, with offsets from the start of the array.
 //!
-//! Invariant: the encoder never writes past its buffer, and an entry that does not fit leaves no
-//! trace. Entries are written from the front of the buffer, their attributes and names from the
-//! back; `finish` closes the gap, so that the number of entries need not be known in advance.
+//! Invariant: the encoder never writes beyond the end of its buffer, and an entry that does not fit
+//! leaves the result unchanged. Entries are written from the start of the buffer, and their
+//! attributes and names from the end. `finish` closes the gap between them, so the number of
+//! entries need not be known in advance.
 
 use dafs_types::{FileAttributes, ReaddirCookie};
 
@@ -47,7 +48,7 @@ impl<'a> DirectoryEntries<'a> {
         Self { order, bytes: &[0; BASE], count: 0 }
     }
 
-    /// Parses the entries at the start of `bytes` (the result of a direct request).
+    /// Parses the entries at the start of `bytes`, which a direct request has transferred.
     ///
     /// # Errors
     /// If the bytes are truncated, or there are more entries than the limit.
@@ -77,13 +78,13 @@ impl<'a> DirectoryEntries<'a> {
         self.count == 0
     }
 
-    /// Returns the encoded entries, which a direct transfer moves to the client.
+    /// Returns the encoded entries, for a direct transfer to the client.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Iterates over the entries in order; each is checked when it is reached.
+    /// Iterates over the entries in order. Each entry is checked when the iteration reaches it.
     pub fn iter(&self) -> impl Iterator<Item = Result<DirectoryEntry<'a>, DecodeError>> + use<'a> {
         let entries = *self;
         (0..entries.count).map(move |index| {
@@ -113,7 +114,7 @@ impl std::fmt::Debug for DirectoryEntries<'_> {
     }
 }
 
-/// A field that holds the offset of the entries.
+/// The kind of a field that contains the offset of the directory entries.
 pub(crate) enum Entries {}
 
 impl Field for Entries {
@@ -145,13 +146,14 @@ pub struct ReaddirWriter<'b> {
     wanted: AttributeBitmap,
     bytes: &'b mut [u8],
     count: usize,
-    /// The offset of the first attributes or name; a multiple of eight.
+    /// The offset in the buffer of the attributes and names that were written so far. It is a
+    /// multiple of eight.
     top: usize,
 }
 
 impl<'b> ReaddirWriter<'b> {
-    /// Creates an encoder for entries with these attributes. The size of the buffer limits the
-    /// number of entries.
+    /// Creates an encoder for entries with the attributes in `wanted`. The size of the buffer
+    /// limits the number of entries.
     ///
     /// # Errors
     /// If the buffer has no room even for the count.
@@ -190,8 +192,8 @@ impl<'b> ReaddirWriter<'b> {
     /// before it.
     ///
     /// # Errors
-    /// For a reserved cookie, an empty name or one that is too long, or attributes that cannot be
-    /// encoded. Entries added before are unchanged.
+    /// If the cookie is reserved, the name is empty or too long, or the attributes cannot be
+    /// encoded. The entries that were added before are unchanged.
     pub fn push(
         &mut self,
         cookie: ReaddirCookie,

@@ -1,9 +1,9 @@
-//! Decodes and encodes one scope: a fixed section, a counted array or a join, from its first byte
-//! to the end of the message (draft 6.1.1.3.2).
+//! Decodes and encodes one scope: the bytes from the start of a fixed section, a counted array, or
+//! another structure with variable fields, to the end of the message (draft 6.1.1.3.2).
 //!
 //! Invariant: offsets are relative to the scope, every access is checked, and no input causes a
 //! panic. Where a checked length guarantees that an access is inside the scope, the access compiles
-//! to a plain load.
+//! to a single load instruction.
 
 use std::marker::PhantomData;
 
@@ -68,7 +68,7 @@ impl<'a, O: Order> Scope<'a, O> {
         Ok(O::u64(self.array(at)?))
     }
 
-    /// Checks that padding is zero (`docs/spec/gaps.md`, padding).
+    /// Checks that bytes that are padding are zero (`docs/spec/gaps.md`, padding).
     #[inline(always)]
     pub(crate) fn zeros(self, from: usize, to: usize) -> Result<(), DecodeError> {
         match self.bytes.get(from..to) {
@@ -126,7 +126,7 @@ pub(crate) struct Writer<'b, O> {
 }
 
 impl<'b, O: Order> Writer<'b, O> {
-    /// Starts a scope with `fixed` zeroed bytes to fill in.
+    /// Starts a scope with a fixed part of `fixed` zero bytes, which the caller fills in.
     #[inline(always)]
     pub(crate) fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
         match bytes.get_mut(..fixed) {
@@ -209,8 +209,8 @@ impl<'b, O: Order> Writer<'b, O> {
         }
     }
 
-    /// Encodes a variable field: writes its offset at `at` and calls `fill` to encode its scope, of
-    /// which the first `fixed` bytes are zeroed.
+    /// Encodes a variable field: allocates its scope, with `fixed` zero bytes at the start, writes
+    /// the scope's offset at `at`, and calls `fill` to encode the scope.
     #[inline(always)]
     pub(crate) fn variable(
         &mut self,
@@ -226,7 +226,7 @@ impl<'b, O: Order> Writer<'b, O> {
         Ok(())
     }
 
-    /// Encodes a counted array of bytes, and its offset at `at`.
+    /// Encodes a counted array of bytes, and writes the array's offset at `at`.
     #[inline]
     pub(crate) fn bytes_at(
         &mut self,
@@ -239,8 +239,8 @@ impl<'b, O: Order> Writer<'b, O> {
         self.put_u32(at, offset_u32(start)?)
     }
 
-    /// Encodes a counted array of bytes without writing an offset (path components). Returns its
-    /// offset.
+    /// Encodes a counted array of bytes without writing its offset anywhere, for a path component.
+    /// Returns the offset.
     #[inline]
     pub(crate) fn counted(
         &mut self,

@@ -1,8 +1,8 @@
-//! Fixed sections: structures whose fields are placed at natural alignment.
+//! Fixed sections, which are structures whose fields are placed at their natural alignment.
 //!
 //! Invariant: a section's size is a multiple of eight (`docs/spec/gaps.md`, "end of a fixed
-//! section"). If the size differs from the literal in the section's declaration, the code does not
-//! compile. The bytes between fields are written as zero and checked to be zero.
+//! section"). If the size differs from the number in the section's declaration, the code does not
+//! compile. The bytes between fields are written as zero, and decoding checks that they are zero.
 
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::ALIGNMENT;
@@ -22,11 +22,11 @@ pub struct FieldLayout {
     pub size: usize,
 }
 
-/// The arguments or results of a procedure.
+/// The arguments or results of a procedure, as a fixed section.
 pub(crate) trait Section<'a>: Sized {
     /// The size of the fixed section in bytes.
     const SIZE: usize;
-    /// The fields in order.
+    /// The fields of the section, in order.
     const FIELDS: &'static [FieldLayout];
 
     /// Decodes the section at the start of a scope.
@@ -43,10 +43,10 @@ pub(crate) trait Section<'a>: Sized {
     }
 }
 
-/// The name, kind, size and alignment of a field that is not placed yet.
+/// The name, kind, size and alignment of a field whose offset is not known yet.
 pub(crate) type Unplaced = (&'static str, &'static str, usize, usize);
 
-/// Assigns offsets to fields, one after the other, at their alignments.
+/// Assigns offsets to fields, one after the other, according to their alignments.
 pub(crate) const fn place<const N: usize>(fields: [Unplaced; N]) -> [FieldLayout; N] {
     let mut placed = [FieldLayout { name: "", kind: "", offset: 0, size: 0 }; N];
     let mut at = 0;
@@ -142,7 +142,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// The arguments or results of procedures that have none.
+/// The arguments or results of a procedure that has no arguments or no results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Empty;
 

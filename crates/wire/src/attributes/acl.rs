@@ -1,8 +1,8 @@
 //! Access control lists in an attribute block (draft 6.1.4, attribute 22): a counted array of
 //! {type, flag, mask, offset of who}, with offsets from the start of the array.
 //!
-//! Invariant: no more entries than the limit are read or stored, and all entries are checked before
-//! the first one is stored.
+//! Invariant: no more entries than the limit allows are read or stored, and all entries are checked
+//! before the first one is stored.
 
 use dafs_types::limits::{ACL_ENTRIES_MAX, ACL_WHO_BYTES_MAX};
 use dafs_types::{Ace, AceFlags, AceKind, AceRights};

@@ -1,7 +1,7 @@
 //! File attributes.
 //!
-//! Invariant: the table uses the draft's attribute numbers, and the decoder and the encoder match
-//! on the same numbers.
+//! Invariant: the table of layouts, the decoder and the encoder all use the draft's attribute
+//! numbers.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{FileAttributes, FileHandle, ObjectType, SetAttributes, SetTime};
@@ -18,17 +18,17 @@ use crate::field::read_enum;
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// The bits of the file attributes (draft 6.1.5).
+/// The bitmap of each file attribute (draft 6.1.5).
 pub mod bits {
     use super::AttributeBitmap;
 
     /// True if the object has named attributes.
     pub const NAMED_ATTR: AttributeBitmap = AttributeBitmap::of(1);
-    /// The file was archived since its last change.
+    /// True if the file was archived since its last change.
     pub const ARCHIVE: AttributeBitmap = AttributeBitmap::of(2);
-    /// The file is hidden.
+    /// True if the file is hidden.
     pub const HIDDEN: AttributeBitmap = AttributeBitmap::of(3);
-    /// The file is a system file.
+    /// True if the file is a system file.
     pub const SYSTEM: AttributeBitmap = AttributeBitmap::of(4);
     /// The type of the object. Mandatory.
     pub const OBJECT_TYPE: AttributeBitmap = AttributeBitmap::of(5);
@@ -46,21 +46,21 @@ pub mod bits {
     pub const SPACE_USED: AttributeBitmap = AttributeBitmap::of(11);
     /// The time when the data was last read.
     pub const TIME_ACCESS: AttributeBitmap = AttributeBitmap::of(12);
-    /// Sets the time when the data was last read.
+    /// Write-only: sets the time when the data was last read.
     pub const TIME_ACCESS_SET: AttributeBitmap = AttributeBitmap::of(13);
     /// The time when the file was last backed up.
     pub const TIME_BACKUP: AttributeBitmap = AttributeBitmap::of(14);
     /// The time when the object was created.
     pub const TIME_CREATE: AttributeBitmap = AttributeBitmap::of(15);
-    /// The granularity of the server's times.
+    /// The resolution of the times that the server stores.
     pub const TIME_DELTA: AttributeBitmap = AttributeBitmap::of(16);
     /// The time when the data or the attributes last changed.
     pub const TIME_METADATA: AttributeBitmap = AttributeBitmap::of(17);
     /// The time when the data last changed.
     pub const TIME_MODIFY: AttributeBitmap = AttributeBitmap::of(18);
-    /// Sets the time when the data last changed.
+    /// Write-only: sets the time when the data last changed.
     pub const TIME_MODIFY_SET: AttributeBitmap = AttributeBitmap::of(19);
-    /// The major and minor number of a device.
+    /// The major and minor device numbers of a device node.
     pub const RAW_DEV: AttributeBitmap = AttributeBitmap::of(20);
     /// The handle of the object. Mandatory.
     pub const FILEHANDLE: AttributeBitmap = AttributeBitmap::of(21);
@@ -87,7 +87,7 @@ pub mod bits {
         .with(OWNER_GROUP);
 }
 
-/// The layouts of all file attributes.
+/// The number, name and type of every file attribute.
 pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 1, name: "NAMED_ATTR", kind: Flag },
     AttributeLayout { number: 2, name: "ARCHIVE", kind: Flag },
@@ -116,7 +116,7 @@ pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 25, name: "OWNER_GROUP", kind: Text },
 ];
 
-/// The type parameter of a [`Block`] with file attributes.
+/// The type parameter of a [`Block`] that contains file attributes.
 #[derive(Clone, Copy)]
 pub enum FileTable {}
 
@@ -137,13 +137,13 @@ impl Table for FileTable {
     }
 }
 
-/// A block of file attributes as encoded in messages.
+/// A block of file attributes, as encoded in messages.
 pub type FileAttributeBlock<'a> = Block<'a, FileTable>;
 
 impl<'a> FileAttributeBlock<'a> {
-    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
-    /// requested attribute whose value is `None` takes its space in the block and is marked
-    /// invalid.
+    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). If the
+    /// value of a requested attribute is `None`, its space in the block remains, and the attribute
+    /// is marked invalid.
     ///
     /// # Errors
     /// If the buffer is too short, an owner or list is too long, or a time is out of range.
@@ -173,7 +173,8 @@ impl<'a> FileAttributeBlock<'a> {
         }))
     }
 
-    /// Returns the valid attributes. Archive, hidden, system and backup time are ignored.
+    /// Returns the valid attributes of the block. The attributes archive, hidden, system and backup
+    /// time are ignored.
     #[must_use]
     pub fn file(&self) -> FileAttributes {
         let mut into = FileAttributes::default();
@@ -183,7 +184,7 @@ impl<'a> FileAttributeBlock<'a> {
         into
     }
 
-    /// Returns the valid attributes as attributes to set.
+    /// Returns the valid attributes of the block as attributes to set.
     ///
     /// # Errors
     /// `NotSettable` if this implementation cannot set one of the valid attributes.
@@ -201,7 +202,8 @@ impl<'a> FileAttributeBlock<'a> {
 }
 
 impl PartialEq for FileAttributeBlock<'_> {
-    /// Two blocks are equal if the same attributes are included and valid, with the same values.
+    /// Returns true if both blocks include the same attributes, the same of these are valid, and
+    /// their values are equal.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()
@@ -350,7 +352,7 @@ fn take_set<O: Order>(
     Ok(())
 }
 
-/// The numbers of the protocol's `SET_TO_SERVER_TIME` and, below it, `SET_TO_CLIENT_TIME`.
+/// The number of `SET_TO_SERVER_TIME` in the protocol.
 const SERVER_TIME: u32 = 1;
 const CLIENT_TIME: u32 = 2;
 

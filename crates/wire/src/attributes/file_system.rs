@@ -1,7 +1,7 @@
 //! File-system attributes.
 //!
-//! Invariant: the table uses the draft's attribute numbers (the draft does not use 31), and the
-//! decoder and the encoder match on the same numbers.
+//! Invariant: the table of layouts, the decoder and the encoder all use the draft's attribute
+//! numbers. The draft has no attribute 31.
 
 use dafs_types::{FileSystemAttributes, FsHandle};
 
@@ -11,7 +11,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer};
 
-/// The bits of the file-system attributes (draft 6.1.6), by number.
+/// The bitmap of each file-system attribute (draft 6.1.6).
 pub mod bits {
     use super::AttributeBitmap;
 
@@ -28,7 +28,7 @@ pub mod bits {
     pub const ALL: AttributeBitmap = super::super::known(super::FS_ATTRIBUTES);
 }
 
-/// The layouts of all file-system attributes.
+/// The number, name and type of every file-system attribute.
 pub const FS_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 1, name: "LINK_SUPPORT", kind: Flag },
     AttributeLayout { number: 2, name: "SYMLINK_SUPPORT", kind: Flag },
@@ -65,7 +65,7 @@ pub const FS_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 34, name: "FH_EXPIRE_TYPE", kind: Word },
 ];
 
-/// The type parameter of a [`Block`] with file-system attributes.
+/// The type parameter of a [`Block`] that contains file-system attributes.
 #[derive(Clone, Copy)]
 pub enum FsTable {}
 
@@ -81,13 +81,13 @@ impl Table for FsTable {
     }
 }
 
-/// A block of file-system attributes as encoded in messages.
+/// A block of file-system attributes, as encoded in messages.
 pub type FsAttributeBlock<'a> = Block<'a, FsTable>;
 
 impl<'a> FsAttributeBlock<'a> {
-    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). A
-    /// requested attribute whose value is `None` takes its space in the block and is marked
-    /// invalid.
+    /// Encodes the requested attributes into `buffer` (at most `ATTRIBUTE_BYTES_MAX` bytes). If the
+    /// value of a requested attribute is `None`, its space in the block remains, and the attribute
+    /// is marked invalid.
     ///
     /// # Errors
     /// If the buffer is too short.
@@ -102,8 +102,8 @@ impl<'a> FsAttributeBlock<'a> {
         }))
     }
 
-    /// Returns the valid attributes. Failover locations are ignored; a preferred transfer size
-    /// beyond 32 bits is returned as `u32::MAX`.
+    /// Returns the valid attributes of the block. The failover locations are ignored. A preferred
+    /// transfer size that does not fit into 32 bits is returned as `u32::MAX`.
     #[must_use]
     pub fn file_system(&self) -> FileSystemAttributes {
         let mut into = FileSystemAttributes::default();
@@ -115,7 +115,8 @@ impl<'a> FsAttributeBlock<'a> {
 }
 
 impl PartialEq for FsAttributeBlock<'_> {
-    /// Two blocks are equal if the same attributes are included and valid, with the same values.
+    /// Returns true if both blocks include the same attributes, the same of these are valid, and
+    /// their values are equal.
     fn eq(&self, other: &Self) -> bool {
         self.included() == other.included()
             && self.valid() == other.valid()

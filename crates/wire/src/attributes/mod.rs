@@ -1,9 +1,10 @@
 //! Attribute blocks (draft 6.1.5, 6.1.6): two bitmaps, then the value of each included attribute in
 //! the order of bits, at its natural alignment.
 //!
-//! Invariant: an included attribute takes its space whether or not it is valid, so that a client
-//! can compute offsets from its request. This requires the layout of every attribute in the block,
-//! so encoders leave unknown attributes out of `included`, and decoders refuse a block with one.
+//! Invariant: an included attribute has its space in the block whether or not it is valid, so that
+//! a client can compute offsets from its request. To compute offsets, the layout of every included
+//! attribute must be known. So encoders leave unknown attributes out of `included`, and decoders
+//! refuse a block that includes one.
 
 mod acl;
 pub mod file;
@@ -23,7 +24,7 @@ use crate::section::align_up;
 pub use file::FileAttributeBlock;
 pub use file_system::FsAttributeBlock;
 
-/// A set of attributes; attribute number n is bit n-1.
+/// A set of attributes, in which bit n-1 stands for attribute number n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeBitmap(pub u64);
 
@@ -80,7 +81,7 @@ impl<'a> Codec<'a, AttributeBitmap> for Long {
 pub struct AttributeLayout {
     /// The attribute's number in the draft, counted from 1.
     pub number: u32,
-    /// The attribute's name in the draft, without the prefix.
+    /// The attribute's name in the draft, without the draft's prefix.
     pub name: &'static str,
     /// The type of the attribute's value.
     pub kind: AttributeKind,
@@ -91,16 +92,16 @@ pub struct AttributeLayout {
 pub enum AttributeKind {
     /// One byte, 0 or 1.
     Flag,
-    /// A 32-bit unsigned number.
+    /// A 32-bit unsigned integer.
     Word,
-    /// A 64-bit unsigned number.
+    /// A 64-bit unsigned integer.
     Long,
-    /// A time: seconds i64, nanoseconds u32, 4 bytes of padding.
+    /// A time: the seconds as an i64, the nanoseconds as a u32, and 4 bytes of padding.
     Time,
-    /// A time, a u32 that selects the server's current time (1) or the given time (2), and 4 bytes
-    /// of padding.
+    /// A time, then a u32 that selects the server's current time (1) or the given time (2), and 4
+    /// bytes of padding.
     SetTime,
-    /// Two 64-bit unsigned numbers.
+    /// Two 64-bit unsigned integers: the major and the minor device number.
     Device,
     /// A file handle of 64 bytes.
     Handle,
@@ -110,12 +111,12 @@ pub enum AttributeKind {
     Text,
     /// The offset of a counted array of access control entries from the start of the block.
     Acl,
-    /// The offset, from the start of the block, of a list that is not decoded.
+    /// The offset, from the start of the block, of a list that this implementation does not decode.
     Other,
 }
 
 impl AttributeKind {
-    /// Returns the size of a value in the block and its alignment, in bytes.
+    /// Returns the size and the alignment, both in bytes, of a value of this type in the block.
     #[must_use]
     pub const fn layout(self) -> (usize, usize) {
         match self {
@@ -143,8 +144,8 @@ pub(crate) const fn known(table: &[AttributeLayout]) -> AttributeBitmap {
     all
 }
 
-/// The attributes that a block may have. The trait is sealed: only files and file systems implement
-/// it.
+/// The kinds of attributes that a block may contain: those of files or those of file systems. The
+/// trait is sealed.
 pub(crate) trait Table: Copy {
     const LAYOUTS: &'static [AttributeLayout];
     const KNOWN: AttributeBitmap = known(Self::LAYOUTS);
@@ -153,7 +154,8 @@ pub(crate) trait Table: Copy {
     fn check<O: Order>(block: Scope<'_, O>, number: u32, at: usize) -> Result<(), DecodeError>;
 }
 
-/// An encoded attribute block, either inside a message or created to be put into one.
+/// An encoded attribute block, which is either inside a message or was created to be put into a
+/// message.
 #[derive(Clone, Copy)]
 pub struct Block<'a, T> {
     order: ByteOrder,
@@ -169,7 +171,7 @@ impl<'a, T: Table> Block<'a, T> {
         Self { order, bytes: &[0; BITMAPS], table: PhantomData }
     }
 
-    /// Parses the block at the start of `bytes` (the result of a direct request).
+    /// Parses the block at the start of `bytes`, which a direct request has transferred.
     ///
     /// # Errors
     /// If the block is truncated, or has unknown attributes, bad offsets or bad values.
@@ -198,14 +200,14 @@ impl<'a, T: Table> Block<'a, T> {
         Ok(Self { order: O::ORDER, bytes: scope.bytes(), table: PhantomData })
     }
 
-    /// Returns the encoded block, which a direct request transfers. The slice may contain bytes
-    /// after the block.
+    /// Returns the encoded block, for a direct transfer. The slice may contain bytes after the
+    /// block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Returns the attributes that take space in the block.
+    /// Returns the attributes that have space in the block.
     #[must_use]
     pub fn included(&self) -> AttributeBitmap {
         self.bitmap(0)
@@ -223,8 +225,8 @@ impl<'a, T: Table> Block<'a, T> {
         ))
     }
 
-    /// Encodes the known attributes in `included` into `buffer`. `put` writes the value of an
-    /// attribute and returns true if the attribute has a value.
+    /// Encodes into `buffer` the attributes of `included` that are known. `put` writes the value of
+    /// an attribute, and returns true if there is a value.
     fn encode<O: Order>(
         included: AttributeBitmap,
         buffer: &'a mut [u8],
@@ -265,8 +267,8 @@ impl<'a, T: Table> Block<'a, T> {
     }
 }
 
-/// Calls `visit` with the number and offset of every attribute in a block, and returns the offset
-/// of the end of the fixed part. Tables are ordered by number.
+/// Calls `visit` with the number and offset of every attribute that a block includes, in the order
+/// of numbers. Returns the offset of the end of the block's fixed part.
 fn each<T: Table, E>(
     included: AttributeBitmap,
     mut visit: impl FnMut(u32, usize) -> Result<(), E>,
@@ -283,7 +285,7 @@ fn each<T: Table, E>(
     Ok(end)
 }
 
-/// A field that holds the offset of an attribute block.
+/// The kind of a field that contains the offset of an attribute block.
 pub(crate) enum Attributes {}
 
 impl Field for Attributes {

@@ -1,7 +1,7 @@
-//! Authentication unions (draft 6.1.9, 6.2).
+//! The unions for authentication (draft 6.1.9, 6.2).
 //!
-//! Invariant: the type that selects an arm of a union precedes the arm in messages, and the bytes
-//! that the arm does not use are zero.
+//! Invariant: in a message, the type that selects the arm of a union precedes the arm, and the
+//! bytes that the arm does not use are zero.
 
 use dafs_types::AuthType;
 
@@ -14,7 +14,7 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// The step of a GSS exchange.
+    /// The step of a GSS exchange that a request belongs to.
     GssProcedure, "GSS procedure" {
         /// The request contains the first token.
         Init = 1,
@@ -24,7 +24,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The level of GSS protection.
+    /// The level of protection that GSS provides.
     GssService, "GSS service" {
         /// Authentication only, no protection of messages.
         Authentication = 1,
@@ -35,7 +35,7 @@ wire_enum! {
     }
 }
 
-/// The proof that a client authenticates with.
+/// The proof of identity that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AuthRequest<'a> {
     /// No proof of identity.
@@ -47,7 +47,7 @@ pub enum AuthRequest<'a> {
         /// The user's password.
         password: &'a str,
     },
-    /// A token of GSS-API.
+    /// A token that the client's GSS-API library has created.
     Gss {
         /// The step of the exchange.
         procedure: GssProcedure,
@@ -56,11 +56,11 @@ pub enum AuthRequest<'a> {
         /// The bytes of the token.
         token: &'a [u8],
     },
-    /// The client uses the server's default credentials.
+    /// The client asks for the server's default credentials.
     Default,
 }
 
-/// The server's part of an authentication.
+/// The server's part of an authentication, sent in the reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AuthResult<'a> {
     /// The reply to [`AuthRequest::None`].
@@ -80,7 +80,7 @@ pub enum AuthResult<'a> {
     Default,
 }
 
-/// The proof of its identity that a server sends to a client.
+/// The proof of identity that a server sends to a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServerProof<'a> {
     /// No proof of identity.
@@ -109,21 +109,21 @@ pub enum AuthMethod<'a> {
     Gss {
         /// The object identifier of the mechanism, without its length byte.
         oid: &'a [u8],
-        /// The quality of protection.
+        /// The quality of protection (QOP) that the mechanism offers.
         quality: u32,
-        /// The level of protection.
+        /// The level of protection that the mechanism offers.
         service: GssService,
     },
-    /// The server's default credentials.
+    /// The server's default credentials are used.
     Default,
 }
 
 kinds! {
-    /// The union `dafs_auth_req`, preceded by its type.
+    /// The union `dafs_auth_req`, with the type that selects its arm before it.
     AuthRequestField: 16, 4, "auth type, union(text | gss)";
-    /// The union `dafs_auth_res`, preceded by its type.
+    /// The union `dafs_auth_res`, with the type that selects its arm before it.
     AuthResultField: 16, 4, "auth type, union(gss)";
-    /// The union of SERVER_AUTH's result, preceded by its type.
+    /// The union in the results of SERVER_AUTH, with the type that selects its arm before it.
     ServerProofField: 12, 4, "auth type, union(text)";
 }
 
@@ -326,21 +326,21 @@ pub enum CredentialData<'a> {
     Name(&'a str),
     /// POSIX user and group ids.
     Id {
-        /// The user id. The draft uses a signed number; the bits are the same.
+        /// The user id. It is a signed integer in the draft; the bits are the same.
         uid: u32,
         /// The primary group id.
         gid: u32,
         /// The supplementary group ids.
         groups: Array<'a, u32>,
     },
-    /// A GSS mechanism name.
+    /// The name of a user in the form of a GSS mechanism.
     Gss(&'a [u8]),
     /// The server's default user.
     Default,
 }
 
 kinds! {
-    /// A credential type and its union.
+    /// The type of the credentials, then the union for this type.
     CredentialField: 16, 4, "type, union(name | id | gss)";
 }
 

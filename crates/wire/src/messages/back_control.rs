@@ -1,7 +1,7 @@
 //! Requests from a server to a client (draft 6.6).
 //!
-//! Invariant: these are sent only on the back-control channel, from server to client, as the
-//! procedure table requires.
+//! Invariant: these requests are sent only on the back-control channel, from server to client, as
+//! the procedure table requires.
 
 use dafs_types::{FileHandle, StateId};
 
@@ -24,7 +24,7 @@ section! {
 section! {
     /// The arguments of BC_LOCK_READY, an extension (`docs/spec/gaps.md`).
     LockReady: 88 {
-        /// The file that the lock is on.
+        /// The handle of the file to be locked.
         file: FileHandle => Handle,
         /// The open under which the lock was requested.
         state: StateId => Opaque64,

@@ -57,11 +57,12 @@ impl<'a> Element<'a> for FileChunk {
     }
 }
 
-/// One transfer of a batch. Chunks and buffers have the same total length but may be divided
-/// differently; the code that executes the transfer checks the totals.
+/// One transfer of a batch. The chunks and the buffers have the same total length but may be
+/// divided differently. The totals are not compared here, but by the code that executes the
+/// transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchRequest<'a> {
-    /// The handle of the file that the request concerns.
+    /// The handle of the file to read or write.
     pub file: FileHandle,
     /// The client's id for this transfer, unique in its session.
     pub request: RequestId,
@@ -73,7 +74,7 @@ pub struct BatchRequest<'a> {
     pub chunks: Array<'a, FileChunk>,
     /// The ranges of the client's memory to transfer.
     pub buffers: DirectBuffers<'a>,
-    /// The checksum of a write's data.
+    /// The checksum of the data if the transfer is a write.
     pub checksum: Checksum,
 }
 
@@ -114,7 +115,7 @@ pub struct Completion {
     pub status: Status,
     /// The number of bytes that were transferred.
     pub length: u32,
-    /// The checksum of a read's data.
+    /// The checksum of the data if the transfer is a read.
     pub checksum: Checksum,
 }
 
@@ -146,10 +147,11 @@ section! {
     BatchSubmit<'a>: 16 {
         /// The transfers, in no particular order.
         requests: Array<'a, BatchRequest<'a>> => List,
-        /// The time in microseconds for which the server may delay the transfers; a hint.
+        /// The time in microseconds for which the server may delay the transfers. The server may
+        /// ignore it.
         window_us: u32 => Word,
-        /// The number of completions that the client requests per notification; 0 keeps the
-        /// previous value.
+        /// The number of completions that the client wants in each notice; 0 keeps the previous
+        /// number.
         completion_count: u32 => Word,
         /// True if the server must reply only after all transfers have ended.
         synchronous: bool => Flag8,
@@ -157,7 +159,7 @@ section! {
 }
 
 section! {
-    /// The results of BATCH_SUBMIT (empty for an asynchronous one) and the arguments of
+    /// The results of BATCH_SUBMIT (empty for an asynchronous batch), and the arguments of
     /// BC_BATCH_COMPLETION.
     Completions<'a>: 8 {
         /// The results of the completed transfers.
@@ -168,7 +170,7 @@ section! {
 section! {
     /// The arguments of HURRY_UP (draft 6.5.16).
     HurryUp: 8 {
-        /// The transfer that the client now waits for.
+        /// The id of the transfer that the client now waits for.
         request: RequestId => Long,
     }
 }

@@ -17,7 +17,7 @@ use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::{FieldLayout, Section, place, section, size_of};
 
-/// The data at the end of a message. Decoding always returns `Here`.
+/// The inline data at the end of a message. Decoding always returns the variant `Here`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlineData<'a> {
     /// These bytes are part of the message and are copied after the rest of it.
@@ -77,20 +77,20 @@ impl<'a> InlineData<'a> {
     }
 }
 
-/// The position of an inline write's data (draft 4.2.1.1).
+/// The position in the message of an inline write's data (draft 4.2.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Directly after the fixed section.
     Packed,
-    /// At this offset from the start of the message. The receiver must compare the offset with the
-    /// negotiated `inline_write_header_bytes`.
+    /// At a given offset from the start of the message. The receiver must compare this offset with
+    /// the negotiated `inline_write_header_bytes`.
     Padded {
-        /// The offset of the data's first byte from the start of the header.
+        /// The offset of the data's first byte from the start of the message.
         header_bytes: u32,
     },
 }
 
-/// Returns the data of a write at the end of `scope`, whose fixed section has `fixed` bytes.
+/// Returns the inline data at the end of `scope`, after a fixed section of `fixed` bytes.
 #[inline]
 fn trailing<O: Order>(
     scope: Scope<'_, O>,
@@ -149,7 +149,7 @@ section! {
         offset: u64 => Long,
         /// The number of bytes that the client requests.
         length: u32 => Word,
-        /// A hint about how the client will use the data.
+        /// A hint about how the client will use the data; see [`CacheHint`].
         hint: CacheHint => Word,
     }
 }
@@ -163,7 +163,7 @@ pub struct ReadInlineResult<'a> {
     pub data: InlineData<'a>,
 }
 
-/// The size of READ_INLINE's results before the data.
+/// The number of bytes before the data in READ_INLINE's results.
 const READ_INLINE_RESULT: usize = 8;
 
 impl<'a> Section<'a> for ReadInlineResult<'a> {
@@ -213,7 +213,7 @@ section! {
         length: u32 => Word,
         /// A hint about how the client will use the data.
         hint: CacheHint => Word,
-        /// The client memory to read into.
+        /// The ranges of client memory into which the server writes the data.
         buffers: DirectBuffers<'a> => List,
     }
 }
@@ -239,7 +239,7 @@ pub struct WriteInline<'a> {
     pub state: StateId,
     /// The offset in the file of the first byte of the range.
     pub offset: u64,
-    /// The data and metadata that must be on stable storage before the reply.
+    /// The parts of the file (data, metadata) that must be on stable storage before the reply.
     pub stability: Stability,
     /// A hint about how the client will use the data.
     pub hint: CacheHint,
@@ -249,7 +249,7 @@ pub struct WriteInline<'a> {
     pub data: InlineData<'a>,
 }
 
-/// The size of WRITE_INLINE's arguments before padding and data.
+/// The number of bytes before padding and data in WRITE_INLINE's arguments.
 const WRITE_INLINE: usize = 96;
 
 impl<'a> Section<'a> for WriteInline<'a> {
@@ -310,13 +310,13 @@ section! {
         offset: u64 => Long,
         /// The number of bytes to write.
         length: u32 => Word,
-        /// The data and metadata that must be on stable storage before the reply.
+        /// The parts of the file (data, metadata) that must be on stable storage before the reply.
         stability: Stability => Enum,
         /// A hint about how the client will use the data.
         hint: CacheHint => Word,
         /// The checksum of the data.
         checksum: Checksum => Sum,
-        /// The client memory to write from.
+        /// The ranges of client memory from which the server reads the data.
         buffers: DirectBuffers<'a> => List,
     }
 }
@@ -326,7 +326,7 @@ section! {
     WriteResult: 16 {
         /// The number of bytes written.
         length: u32 => Word,
-        /// The data and metadata that are on stable storage.
+        /// The parts of the file (data, metadata) that are on stable storage now.
         committed: Stability => Enum,
         /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier => Opaque64,
@@ -340,7 +340,8 @@ pub struct AppendInline<'a> {
     pub file: FileHandle,
     /// The state id of the open or lock under which the data is accessed.
     pub state: StateId,
-    /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
+    /// The parts of the file (data, metadata) that must be on stable storage before the reply.
+    /// Never `Unstable`.
     pub stability: Stability,
     /// A hint about how the client will use the data.
     pub hint: CacheHint,
@@ -350,7 +351,7 @@ pub struct AppendInline<'a> {
     pub data: InlineData<'a>,
 }
 
-/// The size of APPEND_INLINE's arguments before padding and data.
+/// The number of bytes before padding and data in APPEND_INLINE's arguments.
 const APPEND_INLINE: usize = 88;
 
 impl<'a> Section<'a> for AppendInline<'a> {
@@ -401,7 +402,8 @@ section! {
         file: FileHandle => Handle,
         /// The state id of the open or lock under which the data is accessed.
         state: StateId => Opaque64,
-        /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
+        /// The parts of the file (data, metadata) that must be on stable storage before the reply.
+        /// Never `Unstable`.
         stability: Stability => AppendStability,
         /// The number of bytes to append.
         length: u32 => Word,
@@ -409,7 +411,7 @@ section! {
         hint: CacheHint => Word,
         /// The checksum of the data.
         checksum: Checksum => Sum,
-        /// The client memory to append from.
+        /// The range of client memory from which the server reads the data.
         buffer: DirectBuffer => Buffer,
     }
 }
@@ -421,7 +423,7 @@ section! {
         offset: u64 => Long,
         /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier => Opaque64,
-        /// The data and metadata that are on stable storage.
+        /// The parts of the file (data, metadata) that are on stable storage now.
         committed: Stability => AppendStability,
     }
 }
@@ -431,9 +433,9 @@ section! {
     Commit: 80 {
         /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The offset in the file of the first byte of the range.
+        /// The offset in the file of the first byte to commit.
         offset: u64 => Long,
-        /// The number of bytes; 0 means all bytes from `offset` on.
+        /// The number of bytes to commit; 0 means all bytes from `offset` on.
         length: u32 => Word,
     }
 }

@@ -18,13 +18,14 @@ section! {
     ReadDirectory: 96 {
         /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// The position at which to continue; 0 for the start of the directory.
+        /// The position at which the listing continues; 0 for the start of the directory.
         cookie: ReaddirCookie => Long,
         /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// The number of bytes of names and cookies that the client requests; a hint.
+        /// The number of bytes of names and cookies that the client would like to get. The server
+        /// may return fewer or more.
         names_bytes: u32 => Word,
-        /// The limit for the size of the results in bytes.
+        /// The maximum size of the results in bytes.
         result_bytes_max: u32 => Word,
         /// The attributes requested for each entry.
         wanted: AttributeBitmap => Long,
@@ -34,7 +35,8 @@ section! {
 section! {
     /// The results of READDIR_INLINE.
     ReadDirectoryResult<'a>: 16 {
-        /// A verifier that is valid for the cookies as long as the directory is in this state.
+        /// The verifier that the client must send with a cookie of these entries. It may become
+        /// invalid when the directory changes.
         verifier: CookieVerifier => Opaque64,
         /// True if the listing includes the last entry of the directory.
         end_of_directory: bool => Flag32,
@@ -48,13 +50,14 @@ section! {
     ReadDirectoryDirect<'a>: 104 {
         /// The handle of the directory.
         directory: FileHandle => Handle,
-        /// The position at which to continue; 0 for the start of the directory.
+        /// The position at which the listing continues; 0 for the start of the directory.
         cookie: ReaddirCookie => Long,
         /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier => Opaque64,
-        /// The number of bytes of names and cookies that the client requests; a hint.
+        /// The number of bytes of names and cookies that the client would like to get. The server
+        /// may return fewer or more.
         names_bytes: u32 => Word,
-        /// The limit for the size of the results in bytes.
+        /// The maximum size of the results in bytes.
         result_bytes_max: u32 => Word,
         /// The attributes requested for each entry.
         wanted: AttributeBitmap => Long,
@@ -66,7 +69,8 @@ section! {
 section! {
     /// The results of READDIR_DIRECT.
     ReadDirectoryDirectResult: 16 {
-        /// A verifier that is valid for the cookies as long as the directory is in this state.
+        /// The verifier that the client must send with a cookie of these entries. It may become
+        /// invalid when the directory changes.
         verifier: CookieVerifier => Opaque64,
         /// True if the listing includes the last entry of the directory.
         end_of_directory: bool => Flag32,

@@ -25,23 +25,23 @@ wire_enum! {
         ReadWait = 3,
         /// An exclusive lock; the client will repeat the request until it gets the lock.
         WriteWait = 4,
-        /// Rolls back the changes made under the lock.
+        /// A request to roll back the changes that were made under a lock.
         Abort = 5,
     }
 }
 
-/// The options of LOCK.
+/// The options of a LOCK request, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockOptions(u32);
 
 impl LockOptions {
-    /// Reclaims a lock that was held before a server restart.
+    /// The request reclaims a lock that was held before a server restart.
     pub const RECLAIM: Self = Self(1);
     /// The lock becomes broken, instead of being released, when its owner fails.
     pub const PERSIST: Self = Self(2);
     /// Changes made under the lock are rolled back when its owner fails.
     pub const AUTO_RECOVERY: Self = Self(4);
-    /// Takes over a broken lock. The draft gives this option a name but no value
+    /// The request takes over a broken lock. The draft gives this option a name but no value
     /// (`docs/spec/gaps.md`).
     pub const REPAIR: Self = Self(8);
     /// All defined options together.
@@ -72,10 +72,10 @@ impl LockOptions {
     }
 }
 
-/// A lock that conflicts with a request.
+/// A lock that conflicts with a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockConflict<'a> {
-    /// The client that the lock's owner belongs to.
+    /// The client of the lock's owner.
     pub client: ClientId,
     /// The name of the lock's owner.
     pub owner: &'a [u8],
@@ -90,7 +90,7 @@ pub struct LockConflict<'a> {
 kinds! {
     /// A word of lock options.
     LockOptionsField: 4, 4, "u32 flags";
-    /// The union with the conflict.
+    /// The union that contains the conflicting lock, if there is one.
     ConflictField: 40, 8, "union(conflict)";
 }
 
@@ -109,8 +109,9 @@ impl<'a> Codec<'a, LockOptions> for LockOptionsField {
 }
 
 impl<'a> Codec<'a, Option<LockConflict<'a>>> for ConflictField {
-    /// The status is not known here. Lock type 0, which no lock has, marks the arm without a
-    /// conflict, and the message decoder compares the result with the status.
+    /// Reads the union. The status, which selects the arm, is not known here. Lock type 0, which no
+    /// lock has, marks the arm without a conflict; the message decoder then compares the result
+    /// with the status.
     fn read<O: Order>(
         scope: Scope<'a, O>,
         at: usize,
@@ -165,7 +166,7 @@ section! {
 section! {
     /// The results of LOCK and LOCKT.
     LockResult<'a>: 40 {
-        /// The conflicting lock, if the request was denied or the lock is broken.
+        /// The conflicting lock. Present if the request was denied or a lock is broken.
         conflict: Option<LockConflict<'a>> => ConflictField,
     }
 }
@@ -177,7 +178,7 @@ section! {
         file: FileHandle => Handle,
         /// The kind of the lock request.
         lock_type: LockType => Enum,
-        /// The lock owner that would acquire the lock.
+        /// The name of the lock owner for which the conflict is tested.
         owner: &'a [u8] => Owner,
         /// The offset in the file of the first byte of the range.
         offset: u64 => Long,

@@ -1,7 +1,7 @@
-//! The arguments and results of all procedures, by subject.
+//! The arguments and results of all procedures, grouped by subject.
 //!
-//! Invariant: each structure lists its fields in the draft's order and states its size; the code
-//! for its unions and heap fields is next to it.
+//! Invariant: each structure lists its fields in the draft's order and states its size. The code
+//! for a structure's unions and heap fields is in the same module.
 
 mod authentication;
 mod back_control;

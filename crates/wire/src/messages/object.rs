@@ -1,8 +1,8 @@
 //! Objects and their names (draft 6.5): lookup, access, attributes, creation, links, removal, cache
 //! hints.
 //!
-//! Invariant: names are UTF-8 and not empty. Other rules for names (".", "..", slashes) are checked
-//! by the code that uses them. Bytes that are not UTF-8 are escaped (`dafs_types::names`), and the
+//! Invariant: names are UTF-8 and not empty. The code that uses a name checks the other rules (".",
+//! "..", slashes). Bytes that are not UTF-8 are escaped in messages (`dafs_types::names`), and the
 //! code that uses a name decodes it.
 
 use dafs_types::attributes::DeviceNumber;
@@ -35,7 +35,7 @@ section! {
     Access: 72 {
         /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
-        /// The access rights that the client asks about.
+        /// The access rights that the client asks about, as a mask.
         access: AccessMask => Word,
     }
 }
@@ -43,9 +43,9 @@ section! {
 section! {
     /// The results of ACCESS.
     AccessResult: 8 {
-        /// The access rights that the server can check.
+        /// Of the access rights asked about, those that the server can check.
         supported: AccessMask => Word,
-        /// The access rights, among those asked about, that the client has.
+        /// Of the access rights asked about, those that the client has.
         access: AccessMask => Word,
     }
 }
@@ -66,14 +66,14 @@ section! {
     }
 }
 
-/// The object that CREATE creates.
+/// The object that a CREATE request creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewObject<'a> {
-    /// A directory without entries.
+    /// A new, empty directory.
     Directory,
-    /// A block device node.
+    /// A block device node with these device numbers.
     BlockDevice(DeviceNumber),
-    /// A character device node.
+    /// A character device node with these device numbers.
     CharacterDevice(DeviceNumber),
     /// A symbolic link with this target, which the server does not interpret.
     SymbolicLink(&'a [u8]),
@@ -99,9 +99,10 @@ impl NewObject<'_> {
 }
 
 kinds! {
-    /// An object type, then the union of link target and device number. The union is aligned to
-    /// eight and directly follows the type, which has four bytes. CREATE's name offset precedes the
-    /// type, so the pair starts at an offset of four.
+    /// An object type, then the union of a link target and a device number. The union is aligned to
+    /// eight bytes and directly follows the type, which has four bytes. So this field starts four
+    /// bytes after a multiple of eight, as it does in CREATE, where the offset of the name precedes
+    /// it.
     NewObjectField: 20, 4, "object type, union(text | device)";
 }
 
@@ -221,7 +222,8 @@ section! {
     SetAttributesInline<'a>: 80 {
         /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
-        /// The open to use for a change of size; the anonymous state id if there is none.
+        /// The state id of the open to use for a change of size; the anonymous state id if there is
+        /// no open.
         state: StateId => Opaque64,
         /// The attributes to set.
         attributes: FileAttributeBlock<'a> => Attributes,
@@ -233,7 +235,8 @@ section! {
     SetAttributesDirect: 96 {
         /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
-        /// The open to use for a change of size; the anonymous state id if there is none.
+        /// The state id of the open to use for a change of size; the anonymous state id if there is
+        /// no open.
         state: StateId => Opaque64,
         /// The checksum of the attributes.
         checksum: Checksum => Sum,
@@ -255,7 +258,7 @@ section! {
     Verify<'a>: 72 {
         /// The handle of the object that the request concerns.
         file: FileHandle => Handle,
-        /// The attributes to compare with the object's.
+        /// The attributes to compare with the attributes of the object.
         attributes: FileAttributeBlock<'a> => Attributes,
     }
 }
@@ -263,7 +266,7 @@ section! {
 section! {
     /// The arguments of LINK (draft 6.5.17).
     Link<'a>: 136 {
-        /// The object that gets a new name.
+        /// The handle of the object that gets a new name.
         source: FileHandle => Handle,
         /// The handle of the directory in which the new name is created.
         directory: FileHandle => Handle,
@@ -273,7 +276,7 @@ section! {
 }
 
 section! {
-    /// The results of LINK and REMOVE.
+    /// The results of LINK and of REMOVE.
     DirectoryChanged: 24 {
         /// The change attribute of the directory before and after the change.
         directory: ChangeInfo => Change,
@@ -293,9 +296,9 @@ section! {
 section! {
     /// The results of LOOKUP, which are present even if it failed after some components.
     LookupResult: 72 {
-        /// The handle of the last object reached.
+        /// The handle of the last object that was found.
         file: FileHandle => Handle,
-        /// The number of components resolved; if it is 0, `file` has no meaning.
+        /// The number of components that were found. If it is 0, `file` has no meaning.
         component_count: u32 => Word,
     }
 }

@@ -21,7 +21,7 @@ use crate::scope::{Scope, Writer};
 use crate::section::section;
 
 wire_enum! {
-    /// The kind of a delegation.
+    /// The kind of a delegation, in messages.
     DelegationType, "delegation type" {
         /// No delegation at all.
         None = 0,
@@ -32,24 +32,24 @@ wire_enum! {
     }
 }
 
-/// The object to open, and the claim under which it is opened.
+/// The object to open, and the claim under which the client opens it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpenTarget<'a> {
-    /// A new open, by path.
+    /// A new open of a file that is named by its path.
     Null {
         /// The directory at which the path starts.
         directory: FileHandle,
         /// The path of the file.
         path: Path<'a>,
     },
-    /// An open that was held before a server restart.
+    /// A reclaim of an open that the client held before a server restart.
     Previous {
         /// The handle of the file to reclaim.
         file: FileHandle,
-        /// The delegation that the client held together with the open.
+        /// The delegation of the same file that the client held before the restart.
         delegation: DelegationType,
     },
-    /// An open under a delegation that is held now.
+    /// An open that the client has already made under a delegation that it holds.
     DelegateCurrent {
         /// The directory at which the path starts.
         directory: FileHandle,
@@ -58,7 +58,7 @@ pub enum OpenTarget<'a> {
         /// The state id of the delegation.
         state: StateId,
     },
-    /// An open under a delegation that was held before a client restart.
+    /// An open under a delegation that the client held before its own restart.
     DelegatePrevious {
         /// The directory at which the path starts.
         directory: FileHandle,
@@ -85,7 +85,7 @@ impl OpenTarget<'_> {
         }
     }
 
-    /// Returns the handle in the target: a directory, or the file of a reclaim.
+    /// Returns the handle in the target: the handle of a directory, or of the file for a reclaim.
     #[must_use]
     pub const fn handle(&self) -> &FileHandle {
         match self {
@@ -99,16 +99,17 @@ impl OpenTarget<'_> {
 }
 
 kinds! {
-    /// A claim type, padding, and a union of 80 bytes.
+    /// The claim type, padding, and a union of 80 bytes whose arm the claim type selects.
     TargetField: 88, 8, "claim type, pad, union(null | previous | current | ...)";
-    /// An open type, padding, a create mode, padding, and a union of 8 bytes.
+    /// The open type, padding, the create mode, padding, and a union of 8 bytes whose arm these
+    /// values select.
     CreationField: 24, 8, "open type, pad, create mode, pad, union(attributes | verifier)";
-    /// A delegation type, padding, and a union of 40 bytes.
+    /// The delegation type, padding, and a union of 40 bytes whose arm the delegation type selects.
     DelegationField: 48, 8, "delegation type, pad, union(read | write)";
 }
 
-/// The offset of the union from the claim type; the constant after it is the offset after the
-/// union's handle.
+/// The offset of the union in the field, counted from the claim type. The next constant is the
+/// offset of the bytes after the file handle in the union.
 const UNION: usize = 8;
 const BEHIND_HANDLE: usize = UNION + 64;
 
@@ -256,18 +257,20 @@ section! {
         creation: OpenCreation<'a> => CreationField,
         /// Controls whether the name may be removed while the file is open.
         delete_disposition: DeleteDisposition => Enum,
-        /// The lock owner that the open belongs to.
+        /// The name of the owner to which the open belongs.
         owner: &'a [u8] => Owner,
         /// The access that the open requests.
         access: ShareAccess => Enum,
         /// The access that the open denies to other opens.
         deny: ShareDeny => Enum,
-        /// The share key that all opens of the file must present.
+        /// The share key. If an open of the file has a key, all other opens with a key must have
+        /// the same key.
         key: Option<ShareKey> => Key,
     }
 }
 
-/// An access control entry that defines which users may open the file under a delegation.
+/// An access control entry that says which users may open the file under a delegation without a
+/// request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessEntry<'a> {
     /// The entry type: allow 0, deny 1, audit 2, alarm 4.
@@ -388,7 +391,7 @@ impl<'a> Codec<'a, Delegation<'a>> for DelegationField {
     }
 }
 
-/// Flags of an open file. Undefined bits are ignored.
+/// Flags in the results of OPEN. Undefined bits are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpenFlags(pub u32);
 
@@ -421,11 +424,11 @@ section! {
         /// The change attribute of the directory before and after the open, which may have created
         /// the file.
         directory: ChangeInfo => Change,
-        /// The number of path components resolved.
+        /// The number of path components that were resolved.
         component_count: u32 => Word,
-        /// Flags for the use of the file.
+        /// Flags that apply to the use of the file.
         flags: OpenFlags => Word,
-        /// The delegation that was granted.
+        /// The delegation that was granted with the open, if any.
         delegation: Delegation<'a> => DelegationField,
     }
 }
@@ -437,11 +440,11 @@ section! {
         file: FileHandle => Handle,
         /// The state id of the open.
         state: StateId => Opaque64,
-        /// The access that the open keeps.
+        /// The access that the open still allows.
         access: ShareAccess => Enum,
         /// The access that the open continues to deny to other opens.
         deny: ShareDeny => Enum,
-        /// The share key; `None` gives up the key.
+        /// The share key that the open still has. `None` gives up the key.
         key: Option<ShareKey> => Key,
     }
 }
@@ -462,7 +465,7 @@ section! {
     HandOver: 80 {
         /// The handle of the file that the request concerns.
         file: FileHandle => Handle,
-        /// The open under which the client reads the file.
+        /// The state id of the open under which the client reads the file.
         state: StateId => Opaque64,
         /// The state id of the delegation.
         delegation: StateId => Opaque64,
@@ -472,7 +475,8 @@ section! {
 section! {
     /// The results of HAND_OVER.
     HandOverResult: 8 {
-        /// A token that identifies the descriptor among those sent over the local socket.
+        /// A token that identifies the descriptor among those that the server has sent over the
+        /// local socket.
         token: u64 => Long,
     }
 }

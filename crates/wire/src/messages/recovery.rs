@@ -1,7 +1,7 @@
 //! The response cache (draft 6.3) and fencing (draft 6.4).
 //!
-//! Invariant: fetched results are passed on as bytes, because they can only be decoded as results
-//! of the original procedure.
+//! Invariant: fetched results are passed on as bytes, because decoding them requires the procedure
+//! of the original request.
 
 pub use dafs_types::{FenceAccess, FenceObject, FenceUpdate};
 use dafs_types::{FileHandle, SequenceNumber, SessionId, StreamId};
@@ -16,7 +16,7 @@ use crate::section::{FieldLayout, Section, section};
 section! {
     /// The arguments of CHECK_RESPONSE and FETCH_RESPONSE (draft 6.3.1, 6.3.2).
     CachedResponse: 16 {
-        /// The session whose connection was lost.
+        /// The id of the session whose connection was lost.
         session: SessionId => Opaque64,
         /// The stream of the original request.
         stream: StreamId => Short,
@@ -30,13 +30,13 @@ section! {
 section! {
     /// The arguments of DISCARD_RESPONSES (draft 6.3.3).
     DiscardResponses: 8 {
-        /// The session whose results are no longer needed.
+        /// The id of the session whose results are no longer needed.
         session: SessionId => Opaque64,
     }
 }
 
-/// The results of FETCH_RESPONSE: the results of the original request, as bytes. A client decodes
-/// the message as a reply to the original procedure instead.
+/// The results of FETCH_RESPONSE: the results of the original request, as bytes. A client does not
+/// use this type: it decodes the message as a reply to the original procedure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FetchedResults<'a> {
     /// All bytes of the message after the header.
@@ -74,7 +74,8 @@ section! {
 section! {
     /// The results of GET_FENCING_LIST.
     FencingList<'a>: 8 {
-        /// The identities that have access; empty if there is no fence and all clients have access.
+        /// The fence identities that have access. If the list is empty, there is no fence and all
+        /// clients have access.
         fence_ids: Array<'a, &'a str> => List,
     }
 }
@@ -84,11 +85,11 @@ section! {
     SetFencingList<'a>: 80 {
         /// The handle of the file, or of any file in the file system.
         file: FileHandle => Handle,
-        /// Selects the file or its file system.
+        /// Says whether the list is that of the file or that of its file system.
         object: FenceObject => Enum,
-        /// The meaning of the listed identities: they gain or lose access.
+        /// Says whether the listed identities gain or lose access.
         access: FenceAccess => Enum,
-        /// The way in which the listed identities change the existing list.
+        /// Says how the listed identities change the existing list.
         update: FenceUpdate => Enum,
         /// The fence identities to apply.
         fence_ids: Array<'a, &'a str> => List,

@@ -1,6 +1,6 @@
 //! Sessions and credentials (draft 6.2).
 //!
-//! Invariant: the nine negotiated words are in one structure, in the same order in requests and
+//! Invariant: the nine negotiated values are in one structure, in the same order in requests and
 //! replies.
 
 use dafs_types::{ClientId, CredHandle, SessionId, Verifier};
@@ -18,9 +18,10 @@ use crate::section::section;
 /// server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// True to use checksums in all messages after the connect exchange. The server must agree.
+    /// True to use checksums in all messages after the connect request and its reply. The server
+    /// must agree.
     pub checksums: bool,
-    /// True to keep a response cache for the session.
+    /// True to store results in a response cache for the session.
     pub response_cache: bool,
     /// The maximum number of credentials that the client may register.
     pub credentials_max: u32,
@@ -39,7 +40,7 @@ pub struct SessionOptions {
 }
 
 kinds! {
-    /// The nine words of the session options, each a u32.
+    /// The nine session options, each encoded as a u32.
     Options: 36, 4, "nine u32 of session options";
 }
 
@@ -151,7 +152,7 @@ pub enum ChannelUse {
 }
 
 kinds! {
-    /// A channel use as a u16.
+    /// The purpose of a channel, as a u16.
     Channel: 2, 2, "u16 enum";
 }
 
@@ -175,7 +176,7 @@ impl<'a> Codec<'a, ChannelUse> for Channel {
 section! {
     /// The arguments of CONNECT_BIND (draft 6.2.5).
     ConnectBind<'a>: 40 {
-        /// The session that the channel is bound to.
+        /// The id of the session to which the channel is bound.
         session: SessionId => Opaque64,
         /// The purpose of the channel.
         channel_use: ChannelUse => Channel,
@@ -185,7 +186,7 @@ section! {
         response_bytes_max: u32 => Word,
         /// The number of credits on the channel; 0 for the default.
         requests_max: u32 => Word,
-        /// The proof that the client is the session's principal.
+        /// The proof that the client is the principal of the session.
         authentication: AuthRequest<'a> => AuthRequestField,
     }
 }
@@ -231,10 +232,10 @@ section! {
 }
 
 section! {
-    /// The results of CHANNELS, an extension: the client requests the number of concurrent sessions
-    /// that it can use with this server.
+    /// The results of CHANNELS, an extension by which a client asks how many concurrent sessions it
+    /// can usefully have with this server.
     ChannelsResult: 8 {
-        /// The maximum number of sessions, including the current one; never 0.
+        /// The recommended number of sessions, including the current session. Never 0.
         count: u32 => Word,
     }
 }
