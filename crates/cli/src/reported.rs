@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use anyhow::{Context, Result};
 
-/// The error after a failure that was already reported: only the exit status is left.
+/// The error of a command whose failures were already reported, so that it only sets the exit
+/// status.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("something has failed; see above")]
 pub(crate) struct AlreadyReported;

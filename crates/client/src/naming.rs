@@ -24,8 +24,8 @@ use crate::transport::Transport;
 type Renamed = SmallVec<[u8; 256]>;
 
 impl Transport {
-    /// Sends a stamped request, with the STags in it replaced by those of the connection. A failure
-    /// means that the connection is ending.
+    /// Sends a request whose stream and sequence number are filled in, with the STags in it
+    /// replaced by those of the connection. A failure means that the connection is ending.
     #[inline]
     pub(crate) fn post_renamed(
         &mut self,

@@ -17,9 +17,9 @@ pub(crate) struct Node {
     pub handle: FileHandle,
     /// The number of lookups that the kernel holds.
     lookups: u64,
-    /// The mode at the most recent query.
+    /// The mode of the object at the most recent query.
     pub mode: u32,
-    /// The group at the most recent query.
+    /// The group id of the object at the most recent query.
     pub gid: u32,
     /// All attributes at the most recent query. `None` for the root before its first query.
     pub last: Option<Stat>,

@@ -47,7 +47,7 @@ pub enum Value {
     Space([u64; 6]),
     /// The holder of a lock.
     Holder(Option<LockHolder>),
-    /// A descriptor that Python must close.
+    /// A file descriptor that Python must close.
     Descriptor(OwnedFd),
 }
 

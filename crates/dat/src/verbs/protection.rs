@@ -3,9 +3,9 @@
 //! Invariant: a registration keeps its protection domain and its memory, whose pages stay pinned. A
 //! device's context stays open as long as any object that was created with it (`anchor`).
 //!
-//! A region may be registered twice with a device: once for this side's own lists, and once under
-//! an STag for the peer. So the peer's STag can be withdrawn while work of this side continues, and
-//! a region that no peer needs has no STag.
+//! A region may be registered twice with a device: once for scatter/gather lists of this side, and
+//! once under an STag for the peer. So the peer's STag can be withdrawn while work of this side
+//! continues, and a region that no peer needs has no STag.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -223,7 +223,7 @@ impl Drop for Registered {
 /// The registrations of one region with one protection domain.
 struct Registration {
     protection: u64,
-    /// The registration for lists of this side.
+    /// The registration for scatter/gather lists of this side.
     local: Option<Registered>,
     /// The registration under the peer's STag.
     remote: Option<Registered>,
@@ -302,8 +302,8 @@ impl Registrations {
         })
     }
 
-    /// Returns the key of a region for lists of this side. Registers the region when it is first
-    /// used.
+    /// Returns the key of a region for scatter/gather lists of this side. Registers the region when
+    /// it is first used.
     #[inline]
     pub(crate) fn local(
         &mut self,
