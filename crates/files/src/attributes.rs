@@ -41,7 +41,7 @@ impl Files<'_> {
         Ok(attributes)
     }
 
-    /// Returns the attributes of an object, including the requested ones that need separate calls
+    /// Returns the attributes of an object, including requested attributes that need separate calls
     /// of the store. `told` contains the attributes that the holder of a delegation has reported
     /// since the request arrived.
     pub fn attributes(
@@ -166,9 +166,9 @@ impl Files<'_> {
         })))
     }
 
-    /// Removes the times, and a mode with set-id bits, from `changes` if dirty data of the file
-    /// must still be written, because writing the data changes these attributes. They are set when
-    /// the data is in the file.
+    /// Removes from `changes` the times, and a mode with set-id bits, if dirty data of the file
+    /// must still be written, because writing the data changes these attributes. The caller sets
+    /// the removed attributes when the data is in the file.
     fn times_behind_data(
         &self,
         handle: &FileHandle,
@@ -200,8 +200,8 @@ impl Files<'_> {
     }
 
     /// Calls `set`, which changes attributes on behalf of a client, and records the new version of
-    /// the file. Otherwise the cache would take the change for one by another program and discard
-    /// the cached data.
+    /// the file. Without the record, the cache would attribute the change to another program and
+    /// discard the cached data.
     pub fn note_set(
         &mut self,
         handle: &FileHandle,
@@ -222,7 +222,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Discards the cached data of a file if another program has changed the file.
+    /// Discards the cached data of a file if the present version of the file shows that another
+    /// program has changed it.
     pub fn revalidate(&mut self, handle: &FileHandle) {
         if let (Some(file), Some(open)) = (self.cache.find(handle), self.opened.file(handle))
             && let Ok(version) = open.version()
@@ -231,8 +232,8 @@ impl Files<'_> {
         }
     }
 
-    /// Sets the attributes other than the size. Returns the remaining work, which then owns the
-    /// reference to the file, or `None` if there is none.
+    /// Sets the attributes of a SETATTR other than the size. Returns the remaining work, which then
+    /// owns the reference to the file, or `None` if no work remains.
     pub fn set_rest(&mut self, task: &SizeTask) -> Result<Option<RemainingWork>, StoreError> {
         let who = &task.who;
         let mut rest = task.rest;
@@ -248,12 +249,12 @@ impl Files<'_> {
     }
 }
 
-/// Returns the outcome of setting all these attributes.
+/// Returns the outcome of a SETATTR that has set all these attributes.
 pub fn all_set(set: AttributeSet) -> Outcome {
     Outcome::done(Ended::Set(Set { set }))
 }
 
-/// Returns the outcome of a failure after these attributes were set.
+/// Returns the outcome of a SETATTR that has failed after setting these attributes.
 pub fn set_in_part(error: StoreError, set: AttributeSet) -> Outcome {
     Outcome::refused(error, Partial::Set { set })
 }
@@ -265,11 +266,11 @@ pub fn add_extras(full: &mut FileAttributes, extras: Extras) {
     full.mime_type = extras.mime_type;
 }
 
-/// The size, as attribute 9.
+/// The set that contains only attribute 9, the size.
 pub const SIZE: AttributeSet = AttributeSet::one(9);
-/// The access control list and the MIME type, which a separate call of the store sets.
+/// The access control list and the MIME type. The store sets them with a separate call.
 const EXTRAS: AttributeSet = AttributeSet::one(22).with(AttributeSet::one(23));
-/// Both times and the mode, which may have to be set after dirty data is written.
+/// The two times and the mode, which may have to be set after dirty data is written.
 pub const BEHIND_DATA: AttributeSet =
     AttributeSet::one(13).with(AttributeSet::one(19)).with(AttributeSet::one(6));
 /// The set-user-id and set-group-id bits of a mode.

@@ -16,7 +16,8 @@ use dafs_types::Credentials;
 pub struct View {
     /// The store, restricted to the terms of these clients.
     pub store: Arc<dyn Store>,
-    /// The squash rule and the replacing identity, for a store that does not apply terms itself.
+    /// The squash rule and the identity that replaces squashed identities, for a store that does
+    /// not apply terms itself. `None` if the store applies them.
     squash: Option<(Squash, Credentials)>,
 }
 
@@ -32,7 +33,7 @@ pub struct Identity {
 pub struct Caller {
     /// The identity whose permissions are checked, with its view of the exports.
     pub who: Arc<Identity>,
-    /// The client and the connection under which the filer knows the caller.
+    /// The ids of the client and the session, by which the filer knows the caller.
     pub party: Party,
 }
 
@@ -45,7 +46,7 @@ impl Deref for Caller {
 }
 
 impl View {
-    /// Creates the view without restrictions.
+    /// Creates the view of the whole store, without restrictions.
     pub fn whole(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { store, squash: None })
     }
@@ -64,7 +65,7 @@ impl View {
 
 impl Identity {
     /// Creates an identity with these credentials and a view. If the view squashes the credentials,
-    /// the identity gets the replacing credentials.
+    /// the identity gets the replacing credentials in their place.
     pub fn new(who: Credentials, view: &Arc<View>) -> Self {
         let credentials = match &view.squash {
             Some((squash, anonymous)) => squash.apply(&who, anonymous).into_owned(),

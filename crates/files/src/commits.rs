@@ -32,9 +32,9 @@ impl Files<'_> {
         Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed, then })))
     }
 
-    /// Finishes an operation after its data was written or the write has failed. Returns the
-    /// outcome, and the progress that other requests may wait for. The client may have disconnected
-    /// since the request.
+    /// Finishes an operation after its data was written to the file, or the write has failed.
+    /// Returns the outcome, and the progress that other requests may wait for. The client may have
+    /// disconnected since the request.
     pub fn finish_commit(
         &mut self,
         by: Option<Party>,

@@ -1,21 +1,21 @@
-//! Defects that tests inject into the server, to show that a test would notice a real defect.
+//! Defects that tests inject into the server, to show that the tests detect real defects.
 
-/// A defect to inject into the server.
+/// A defect that a test injects into the server.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// The reply to a change of a fencing list is sent before the operations that it waits for have
-    /// ended.
+    /// The reply to a change of a fencing list is sent before the operations for which it must wait
+    /// have ended.
     AnswerFencesEarly,
     /// Requests are executed without an intent in the journal.
     SkipIntent,
-    /// The last result of a stream is returned for the next request, which is not executed.
+    /// A request is not executed, and gets the stored result of the previous request on its stream.
     ReuseStreamReply,
     /// The first piece of undo data is not saved.
     ForgetUndoBlock,
     /// Undo data shares blocks with a file before the cache's dirty data is written to the file.
     CloneUnwritten,
-    /// A reactor is not woken for work that another reactor has put into its mailbox.
+    /// A reactor is not woken when another reactor has put work into its mailbox.
     WakeNobody,
     /// A reactor steps parked requests of connections that belong to other reactors.
     StepOthersTasks,
@@ -25,6 +25,6 @@ pub enum Defect {
     HideMoves,
     /// The reply to a write is sent before its bytes have arrived.
     AnswerBeforeMove,
-    /// The blocks of a read are not pinned while they are moved.
+    /// The cache blocks of a read are not pinned while their bytes are moved.
     UnpinBeforeMove,
 }

@@ -11,7 +11,7 @@ impl Files<'_> {
     // ---- granting -------------------------------------------------------------------
 
     /// Grants a delegation for an OPEN that has just succeeded. Returns `None` if the filer's
-    /// policy forbids it or the file is being changed.
+    /// policy forbids the delegation or the file is being changed.
     pub fn delegate(
         &mut self,
         by: &Caller,

@@ -5,11 +5,12 @@
 //! it takes effect, and before its intent is journaled. If the request must wait, it ends with
 //! [`NotDone::AwaitsRecall`] or [`NotDone::AwaitsHolder`], and the server sets it aside instead of
 //! replying. The request is executed again from the start when the delegation is returned or
-//! revoked, or when its holder has replied. While no file is delegated, this costs one comparison
-//! per request; reads and writes with the state id of an open do not need even that.
+//! revoked, or when its holder has replied. While no file is delegated, the check costs one
+//! comparison per request. Reads and writes with the state id of an open need no check.
 //!
 //! No delegation is granted while a write or a change of size is in progress, or while a change may
-//! still be undone. So the data that a holder reads stays valid until the holder gets a recall.
+//! still be undone. So the data that the holder of a delegation reads stays valid until the holder
+//! gets a recall.
 //!
 //! Delegations are volatile: they end with the server, and clients reclaim their opens without them
 //! (`gaps.md`).
@@ -32,7 +33,7 @@ use crate::outcome::{HolderQuery, NotDone};
 /// The data about delegated files that the filer's table does not contain.
 #[derive(Default)]
 pub struct Delegations {
-    /// The open files that have a delegation, and some that had one recently.
+    /// The open files that have a delegation, and some files that had a delegation recently.
     files: QuickMap<FileHandle, Arc<dyn File>>,
     last_waiter: u64,
 }
@@ -52,8 +53,8 @@ pub enum Told {
 }
 
 impl Told {
-    /// Returns the access for which a request for attributes must still be checked after this
-    /// reply. `None` if no further check is needed.
+    /// Returns the operation for which a request for attributes must still be checked after this
+    /// reply of a delegation's holder. `None` if no further check is needed.
     pub fn touch(told: Option<Self>) -> Option<FileOperation> {
         match told {
             None => Some(FileOperation::GetAttributes { may_ask: true }),
@@ -114,8 +115,8 @@ impl Delegations {
         }
     }
 
-    /// Returns the key of a file that is delegated or was recently. For all other files returns a
-    /// key that belongs to no file.
+    /// Returns the key of a file that has a delegation or had one recently. For all other files,
+    /// returns a key that belongs to no file.
     pub fn key_of(&self, file: &FileHandle) -> FileKey {
         self.files.get(file).map_or(FileKey(u64::MAX), |file| FileKey(file.key().0))
     }

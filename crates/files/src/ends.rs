@@ -1,17 +1,17 @@
-//! Tracks which appends own the end of a file.
+//! Tracks which appends have reserved the end of a file.
 //!
-//! Invariant: at most one append owns the end of a file.
+//! Invariant: at most one append at a time has reserved the end of a file.
 
 use dafs_store::cache::CachedFile;
 
-/// The files whose ends are owned by appends.
+/// The files whose ends are reserved by appends.
 #[derive(Debug, Default)]
 pub struct FileEnds {
     taken: Vec<CachedFile>,
 }
 
 impl FileEnds {
-    /// Acquires the end of a file for an append. Returns false if another append owns it.
+    /// Reserves the end of a file for an append. Returns false if another append has reserved it.
     pub fn take(&mut self, file: CachedFile) -> bool {
         let is_free = !self.taken.contains(&file);
         if is_free {
@@ -20,7 +20,7 @@ impl FileEnds {
         is_free
     }
 
-    /// Releases the end of a file, so that the next append can acquire it.
+    /// Gives up the reservation of a file's end, so that the next append can reserve it.
     pub fn leave(&mut self, file: CachedFile) {
         self.taken.retain(|other| *other != file);
     }

@@ -1,8 +1,8 @@
 //! Checks whether a file's descriptor may be handed over to a client for direct reads
 //! (`docs/decisions/0038`).
 //!
-//! Invariant: a user gets a file only if it could read the file through the server, and only under
-//! a delegation that is recalled before the file can change.
+//! Invariant: a user gets a file's descriptor only if the user may read the file through the
+//! server, and only under a delegation, which is recalled before the file can change.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Files<'_> {
     ///
     /// # Errors
     /// ACCES if the user may not read this file directly; RESOURCE if the check would have to wait;
-    /// errors of state ids.
+    /// the errors of an invalid state id.
     pub fn check_hand_over(
         &mut self,
         by: ClientKey,
@@ -75,8 +75,8 @@ impl Files<'_> {
         Ok(HandOverTarget { file, client })
     }
 
-    /// Starts to write the dirty data of a file before its hand-over. The file is held in the cache
-    /// until the write ends. Returns `None` if there is no dirty data.
+    /// Starts to write the dirty data of a file before the file is handed over. The file stays in
+    /// use in the cache until the write ends. Returns `None` if there is no dirty data.
     pub fn write_for_reader(&mut self, file: CachedFile) -> Option<CommitTicket> {
         if self.cache.is_written(file) {
             return None;
@@ -88,7 +88,7 @@ impl Files<'_> {
         Some(self.cache.commit_begin(file, 0, 0, stability, Listener::Nobody))
     }
 
-    /// Returns the open file if none of its data is dirty.
+    /// Returns the open file, after checking that all its data is written.
     ///
     /// # Errors
     /// RESOURCE if there is dirty data; BAD_STATEID if no client has the file open.

@@ -1,5 +1,5 @@
-//! The files that clients hold, in addition to the filer's opens and locks: open and delegated
-//! files, owned ends of files, and waiting lock requests.
+//! The state that the server keeps for clients in addition to the filer's opens and locks: open and
+//! delegated files, reserved ends of files, and waiting lock requests.
 //!
 //! Invariants:
 //! - A file is kept open while a client has it open or delegated.
@@ -10,7 +10,8 @@ use crate::ends::FileEnds;
 use crate::lock_waits::LockWaits;
 use crate::opened::Opened;
 
-/// What the server keeps for clients: their open files, delegations, and requests that wait.
+/// The tables of the state that the server keeps for clients: open files, delegations, waiting lock
+/// requests, and reserved ends of files.
 #[derive(Default)]
 pub struct Holdings {
     opened: Opened,
@@ -20,8 +21,8 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Borrows the tables separately: open files, delegations, waiting lock requests, and owned
-    /// ends of files.
+    /// Borrows the four tables separately: open files, delegations, waiting lock requests, and
+    /// reserved ends of files.
     #[inline]
     pub fn parts(&mut self) -> (&mut Opened, &mut Delegations, &mut LockWaits, &mut FileEnds) {
         (&mut self.opened, &mut self.delegations, &mut self.lock_waits, &mut self.ends)

@@ -20,14 +20,15 @@ use crate::undo::seen::UndoSeen;
 pub struct IoFile {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file was opened for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
-    /// The state of undo data at the time of the check. Locks that are taken later do not affect
-    /// the request.
+    /// The state of undo data at the time of the check. Locks that are taken after the check do not
+    /// affect the request.
     pub undo_seen: UndoSeen,
 }
 
-/// The file of a state id. The entry is valid as long as the filer accepts the state id.
+/// The file to which a state id belongs. The entry is valid as long as the filer accepts the state
+/// id.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentFile {
     state: StateId,
@@ -44,22 +45,23 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Returns the file of a state id if the state id was used recently with the same handle.
+    /// Returns the file of a state id that was recently used with the same handle. `None` if it was
+    /// not.
     #[inline]
     pub fn find(&self, state: StateId, handle: &FileHandle) -> Option<&RecentFile> {
         let recent = self.files[slot_of(state)].as_ref();
         recent.filter(|r| r.state == state && r.handle == *handle)
     }
 
-    /// Adds a file. It replaces the file in the same slot of the table.
+    /// Adds a file to the table. It replaces the file that uses the same slot.
     pub fn remember(&mut self, recent: RecentFile) {
         self.files[slot_of(recent.state)] = Some(recent);
     }
 }
 
 impl RecentFile {
-    /// Returns the file if the filer allows a client this access with the state id. `None` if the
-    /// full check must be made.
+    /// Returns the file if the filer lets a client access it with the state id. `None` if the full
+    /// check must be made.
     #[inline]
     pub fn pass(
         &self,
@@ -174,8 +176,8 @@ impl Files<'_> {
     }
 
     /// Checks whether the caller has permission to read or write a file, owns it, or has it open.
-    /// The handle alone must not allow a client to make the server sync, prefetch or drop the
-    /// file's data, because knowledge of a handle gives no rights.
+    /// Knowledge of a file's handle gives no rights, so it must not be enough to make the server
+    /// sync, prefetch or drop the file's data.
     pub fn check_use(&self, by: &Caller, handle: &FileHandle) -> Result<(), Fault> {
         let rights = AccessMask::READ | AccessMask::MODIFY;
         if by.store().access(by, handle, rights)? != AccessMask::default() {
@@ -187,8 +189,8 @@ impl Files<'_> {
         if is_open || is_own() { Ok(()) } else { Err(Fault::Access) }
     }
 
-    /// Checks whether the locks of other owners allow a read or write. The check is almost
-    /// free while there are no locks.
+    /// Checks whether the locks of other owners allow a read or write. While there are no locks,
+    /// the check takes almost no time.
     #[inline]
     pub fn check_locks(
         &self,
@@ -258,7 +260,7 @@ fn access_for(kind: IoKind) -> ShareAccess {
     }
 }
 
-/// Checks that a range ends within the largest possible file.
+/// Checks that a range does not end after the largest possible file offset.
 #[inline]
 pub fn check_range(offset: u64, length: u32) -> Result<(), Fault> {
     if length > limits::TRANSFER_BYTES_MAX {

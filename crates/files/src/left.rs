@@ -1,7 +1,8 @@
 //! The remaining work of operations that could not be finished immediately.
 //!
 //! Invariant: remaining work refers to files, users and the operation, but not to the request that
-//! waits for it. The caller stores the work, and continues it after the event that it waits for.
+//! waits for the work. The caller stores the work, and continues it after the event for which the
+//! work waits.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::undo::seen::UndoSeen;
 pub enum RemainingWork {
     /// Data is being written to the file or to stable storage.
     Commit(CommitTask),
-    /// The size of a file must be set.
+    /// The size of a file must be set, and then other attributes.
     Size(SizeTask),
     /// Times must be set after data is written.
     Times(TimesTask),
@@ -29,20 +30,21 @@ pub enum RemainingWork {
     Grant(GrantTask),
 }
 
-/// A write of dirty data to the file or to stable storage, and the operation that it belongs to.
+/// A commit in progress: it writes dirty data to the file or to stable storage, after which an
+/// operation is finished.
 #[derive(Debug)]
 pub struct CommitTask {
     /// The cache's ticket of the commit.
     pub ticket: CommitTicket,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
     /// The operation to finish after the commit.
     pub then: Then,
 }
 
-/// An operation that is finished after its data is written.
+/// The operation that a commit must finish after the data is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
     /// The operation is a COMMIT.
@@ -54,22 +56,22 @@ pub enum Then {
         /// The stability that the client requested.
         stability: Stability,
     },
-    /// The operation is an APPEND. If the next append must wait until this append's outcome is
-    /// journaled, the operation still owns the end of the file.
+    /// The operation is an APPEND. It may still have reserved the end of the file, if the next
+    /// append must wait until this append's outcome is journaled.
     Appended {
         /// The file offset of the first appended byte.
         offset: u64,
         /// The stability that the client requested.
         stability: Stability,
-        /// True if the append still owns the end of its file.
+        /// True if the append has still reserved the end of its file.
         has_place: bool,
     },
     /// The operation is a CLOSE.
     Closed {
-        /// The number of the record that must be durable before the reply.
+        /// The number of the record that must be durable before the reply is sent.
         after: RecordNumber,
     },
-    /// The operation ends auto-recovery locks, which happens after the data is on stable storage.
+    /// The operation ends auto-recovery locks. They end after the data is on stable storage.
     Ending(Ending),
 }
 
@@ -89,19 +91,19 @@ pub struct SizeTask {
     pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
     /// The handle of the file.
     pub handle: FileHandle,
     /// The new size in bytes.
     pub size: u64,
-    /// The state of undo data when the request was checked.
+    /// The state of undo data at the time when the request was checked.
     pub undo_seen: UndoSeen,
     /// The other attributes, which are set after the size.
     pub rest: AttributeChanges,
-    /// The attributes that the reply reports as set if there are no errors.
+    /// The attributes that the reply reports as set if no error occurs.
     pub set: AttributeSet,
-    /// The operation that the change of size belongs to.
+    /// The operation to which the change of size belongs.
     pub reply: SizeReply,
 }
 
@@ -113,7 +115,7 @@ impl SizeTask {
     }
 }
 
-/// The operation that a change of size belongs to.
+/// The operation to which a change of size belongs.
 #[derive(Clone, Debug)]
 pub enum SizeReply {
     /// The operation is a SETATTR.
@@ -130,19 +132,20 @@ pub struct TimesTask {
     pub who: Arc<Identity>,
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// True if the file is open for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
     /// The handle of the file.
     pub handle: FileHandle,
-    /// The cache's ticket of the write-back.
+    /// The cache's ticket of the commit that writes the dirty data.
     pub ticket: CommitTicket,
-    /// The times to set, and a mode if it has set-id bits.
+    /// The times to set, and the mode to set if it has set-id bits.
     pub times: AttributeChanges,
-    /// The attributes that the reply reports as set if there are no errors.
+    /// The attributes that the reply reports as set if no error occurs.
     pub set: AttributeSet,
 }
 
-/// A granted lock whose reply waits until transfers of other owners in its range have ended.
+/// A granted lock. Its reply waits until the transfers of other owners in the locked range have
+/// ended.
 #[derive(Debug)]
 pub struct GrantTask {
     /// The cache's id of the file. `None` if the file is not cached.
@@ -151,12 +154,12 @@ pub struct GrantTask {
     pub range: ByteRange,
     /// The kind of the lock: shared or exclusive.
     pub mode: LockMode,
-    /// The number of the record that must be durable before the reply.
+    /// The number of the record that must be durable before the reply is sent.
     pub after: RecordNumber,
 }
 
 impl GrantTask {
-    /// Returns true if transfers of other owners are in progress in the range.
+    /// Returns true if transfers of other owners are in progress in the locked range.
     pub fn waits(&self, under_way: &UnderWay) -> bool {
         self.file.is_some_and(|file| under_way.has_conflicting(file, self.range, self.mode))
     }

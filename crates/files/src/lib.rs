@@ -58,7 +58,8 @@ use crate::undo::UndoTask;
 
 /// The components of the server's state that operations on files work with.
 pub struct Files<'r> {
-    /// The opens, locks, delegations, fences and clients.
+    /// The filer, which knows the clients and their opens, locks and delegations, and the fencing
+    /// lists.
     pub filer: &'r mut Filer,
     /// The cached blocks of files.
     pub cache: &'r mut Cache,
@@ -70,11 +71,11 @@ pub struct Files<'r> {
     pub lock_waits: &'r mut LockWaits,
     /// The journal. `None` if the server keeps no journal.
     pub ledger: &'r mut Option<Ledger>,
-    /// The files whose ends are owned by appends.
+    /// The files whose ends are reserved by appends.
     pub ends: &'r mut FileEnds,
-    /// The ranges that waiting requests may still access.
+    /// The ranges of files that waiting requests may still access.
     pub under_way: &'r UnderWay,
-    /// The queue of notices to the server, which notifies clients and continues waiting requests.
+    /// The queue of notices to the server, which handles them after the operation.
     pub notices: &'r mut VecDeque<Notice>,
     /// The boot number, which no other start of the server has.
     pub boot: u64,
@@ -88,21 +89,21 @@ pub enum Notice {
     LockReady(LockWaiter),
     /// The undo data that this task waits for is available, so the task must be retried.
     Resume(TaskId),
-    /// This job, which may block, must be executed.
+    /// The server must execute this job, which may block.
     Do(Box<FileJob>),
     /// A file or the cache has made progress, so requests that wait for it must be retried.
     Moved(Progress),
-    /// A rollback has finished. Requests that wait for it get their replies when a record is
+    /// A rollback has finished. The requests that wait for it get their replies when a record is
     /// durable.
     RolledBack {
         /// The id of the rollback.
         id: RollbackId,
-        /// The number of the record that must be durable first.
+        /// The number of the record that must be durable before the replies are sent.
         after: RecordNumber,
     },
 }
 
-/// A job that may block. Its result goes to the cache or to the undo data.
+/// A job that may block. Its result is passed to the cache or to the undo data.
 pub enum FileJob {
     /// Reads blocks into the cache.
     Fill(FillJob),
@@ -132,7 +133,7 @@ impl Files<'_> {
         None
     }
 
-    /// Checks the fences of an object that a request has found.
+    /// Checks the fencing lists for an object that a request has found.
     ///
     /// # Errors
     /// ACCES if the caller's session is fenced out.
@@ -143,7 +144,8 @@ impl Files<'_> {
         self.filer.check_fence(by.party.fence, file)
     }
 
-    /// Checks the fences of the object that has this name now. Succeeds if there is no such object.
+    /// Checks the fencing lists for the object that has this name now. Succeeds if no object has
+    /// the name.
     ///
     /// # Errors
     /// See [`Files::check_fence`].
@@ -163,7 +165,7 @@ impl Files<'_> {
         }
     }
 
-    /// Looks up a path. Checks the fences of each directory before it is searched.
+    /// Looks up a path. Checks the fencing lists for each directory before searching the directory.
     pub fn walk(&mut self, by: &Caller, directory: &FileHandle, names: &[&[u8]]) -> PathLookup {
         let mut reached = PathLookup::starting_at(*directory);
         if names.is_empty() {
@@ -203,7 +205,7 @@ impl Files<'_> {
         self.delegations.touch(self.filer, by.party.client, file, touch, self.now)
     }
 
-    /// Records that an object has a name, which may be its first.
+    /// Records that an object was given a name, which may be its first name.
     pub fn note_name(&mut self, handle: &FileHandle) {
         if let Some(key) = self.opened.key(handle) {
             self.filer.file_linked(key);

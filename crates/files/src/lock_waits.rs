@@ -8,7 +8,8 @@ use dafs_filer::locks::{LockMode, WaiterId};
 use dafs_ops::{Lock, LockSpan};
 use dafs_types::{FileHandle, StateId};
 
-/// A lock request that waits. Its client repeats the request to get the lock.
+/// A lock request that could not be granted and waits. Its client repeats the request to get the
+/// lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWaiter {
     id: WaiterId,
@@ -21,12 +22,13 @@ pub struct LockWaiter {
 }
 
 impl LockWaiter {
-    /// Returns the fence identity of the session that sent the request. No two sessions share one.
+    /// Returns the fence identity of the session that sent the request. No two sessions have the
+    /// same fence identity.
     pub fn fence(&self) -> Option<FenceKey> {
         self.fence
     }
 
-    /// Returns the range that the request is to lock, with the file and state id.
+    /// Returns the range that the request asks to lock, with the file and the state id.
     pub fn span(&self) -> LockSpan {
         let Self { file, state, offset, length, .. } = *self;
         LockSpan { file, state, offset, length }
@@ -41,7 +43,8 @@ pub struct LockWaits {
 }
 
 impl LockWaits {
-    /// Returns the id of a request that may have to wait. A repeated request gets the same id.
+    /// Returns the id of a lock request, which may have to wait. If a client repeats a request, the
+    /// request gets the same id again.
     pub fn name_of(&mut self, fence: Option<FenceKey>, ask: &Lock, mode: LockMode) -> WaiterId {
         let Lock { file, state, offset, length, .. } = *ask;
         let is_same = |waiter: &&LockWaiter| {

@@ -18,7 +18,7 @@ use crate::{Files, Notice};
 
 /// The result of releasing locks and undoing the changes under them.
 pub enum Aborted {
-    /// The locks are released. There is nothing to roll back.
+    /// The locks are released, and there is nothing to roll back.
     Done(Outcome),
     /// The locks are released when these rollbacks have finished.
     RollsBack(Vec<RollbackId>),
@@ -138,7 +138,7 @@ impl Files<'_> {
         Ok(Now::later(RemainingWork::Commit(CommitTask { ticket, file, borrowed: false, then })))
     }
 
-    /// Releases the locks after the changes are on stable storage.
+    /// Releases auto-recovery locks after the changes under them are on stable storage.
     pub fn end_now(&mut self, by: Party, ending: &Ending) -> Result<Now<Outcome>, Fault> {
         match ending {
             Ending::Unlock(ask) => self.unlock_now(by, ask),
@@ -166,7 +166,8 @@ impl Files<'_> {
         })
     }
 
-    /// Returns a request for the range of `ask` whose mode has no meaning.
+    /// Returns a lock request for the range of `ask`. The mode of the returned request has no
+    /// meaning.
     fn range_request(&self, ask: &LockSpan) -> LockRequest {
         LockRequest {
             file: self.opened.key_of(ask.state, &ask.file),

@@ -4,18 +4,18 @@
 //! file. Several clients may have the file open, and the server does not know which client wrote
 //! the lost bytes. So the loss is reported to all of them: to each open in the reply to its CLOSE,
 //! and to each session, for all of its opens of the file, in the reply to its next COMMIT, stable
-//! WRITE, APPEND or batch request. An unstable WRITE reports the loss too if no client has got a
-//! report yet. COMMIT names no open, so a client with several programs must pass the error on to
-//! each of them.
+//! WRITE, APPEND or batch request. An unstable WRITE also reports the loss, if no client was told
+//! about it yet. COMMIT names no open, so a client that serves several programs must pass the error
+//! on to each of these programs.
 //!
 //! Invariants:
 //! - A loss is reported once to every open that existed at the time, unless the open ends without a
 //!   CLOSE.
-//! - A loss is reported to a later open only if an older open of the same session has had no report
-//!   yet: a client may open a file again to learn from its CLOSE whether its earlier writes were
-//!   lost.
-//! - A loss is reported to a session without an open of the file only if no other client has got a
-//!   report. Such a session learns of other losses from the write verifier.
+//! - A loss is reported to a later open only if an older open of the same session was not told
+//!   about the loss yet: a client may open a file again to learn from its CLOSE whether its earlier
+//!   writes were lost.
+//! - A loss is reported to a session without an open of the file only if no other client was told
+//!   about the loss. Such a session learns of other losses from the write verifier.
 
 use dafs_filer::Party;
 use dafs_store::StoreError;
@@ -25,7 +25,7 @@ use dafs_types::StateId;
 use crate::Files;
 
 impl Files<'_> {
-    /// Returns which losses a request of this client about a file may report.
+    /// Returns which losses of data a reply to this client about a file may report.
     pub fn listener(&self, by: Party, file: CachedFile) -> Listener {
         let count = self.cache.losses(file);
         if count == 0 {
@@ -40,14 +40,14 @@ impl Files<'_> {
         Listener::Who(unheard.unwrap_or(count))
     }
 
-    /// Returns which losses a request that has waited may report. The client may have disconnected.
-    /// See [`Files::listener`].
+    /// Returns which losses of data a reply to a request that has waited may report. The client may
+    /// have disconnected meanwhile. See [`Files::listener`].
     pub fn listener_of(&self, by: Option<Party>, file: CachedFile) -> Listener {
         by.map_or(Listener::Nobody, |by| self.listener(by, file))
     }
 
-    /// Marks the losses that were not reported to this client as reported. Returns the error to
-    /// report, or `None` if there are none.
+    /// Marks as reported the losses of data that were not reported to this client yet. Returns the
+    /// error to report, or `None` if there are no such losses.
     pub fn take_loss(&mut self, by: Option<Party>, file: CachedFile) -> Option<StoreError> {
         let listener = self.listener_of(by, file);
         let error = self.cache.take_loss(file, listener)?;
@@ -57,7 +57,7 @@ impl Files<'_> {
         Some(error)
     }
 
-    /// Records that all losses of a file so far have been reported to a client.
+    /// Records that all losses of a file's data so far were reported to a client.
     pub fn note_heard(&mut self, by: Party, file: CachedFile) {
         let count = self.cache.losses(file);
         for state in self.own_opens(by, file) {
@@ -65,8 +65,9 @@ impl Files<'_> {
         }
     }
 
-    /// Returns the number of losses that count as reported to an open that a client makes now. It
-    /// is at most the number that was reported to the client's other opens of the file.
+    /// Returns the number of losses of a file's data that count as reported to an open that a
+    /// client makes now. The number is at most that of the losses that were reported to each of the
+    /// client's other opens of the file.
     pub fn losses_known_at_open(&self, by: Party, file: CachedFile) -> u32 {
         match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,

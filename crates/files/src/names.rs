@@ -1,7 +1,7 @@
 //! Operations on names: look up, create, link, remove, rename, and list directories.
 //!
-//! Invariant: the store checks names and permissions. This module checks only opens, delegations
-//! and fences of other clients.
+//! Invariant: the store checks names and permissions. This module checks only fencing lists, and
+//! the opens and delegations of other clients.
 
 use dafs_filer::{FileOperation, RemoveDecision};
 use dafs_ops::Fault;
@@ -128,7 +128,7 @@ impl Files<'_> {
         Ok(renamed)
     }
 
-    /// Checks whether opens, delegations and fences allow the removal of an object's name.
+    /// Checks whether opens, delegations and fencing lists allow the removal of an object's name.
     fn check_removal(
         &mut self,
         by: &Caller,

@@ -1,4 +1,4 @@
-//! The events for which a read or write must wait.
+//! The work and events for which a read or write must wait.
 
 use dafs_store::cache::{CachedFile, FillJob};
 
@@ -9,6 +9,7 @@ pub enum Need {
     Fills(CachedFile, Vec<FillJob>),
     /// The jobs or transfers of the file that are in progress must end.
     Progress(CachedFile),
-    /// The cache has no free space, so dirty blocks must be flushed.
+    /// The cache has no free space. Dirty blocks must be flushed, so that their space can be
+    /// reused.
     Room,
 }

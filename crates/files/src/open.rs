@@ -1,7 +1,7 @@
-//! Opens, downgrades and closes files: from a name to a state id and back.
+//! Opens, downgrades and closes files.
 //!
-//! Invariant: each state id has one record, which holds the file open in the cache once. The record
-//! ends with the state id.
+//! Invariant: each state id has one record, which keeps the file open in the cache. The record ends
+//! with the state id.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct Found {
     /// True if the existing file must be truncated after the open is granted.
     truncate: bool,
     unlinked: bool,
-    /// True if the open existed before a restart and is being reclaimed.
+    /// True if the request reclaims an open from before a restart.
     is_reclaim: bool,
     /// The version of the file when the store found or created it. `None` if it is not known.
     version: Option<FileVersion>,
@@ -60,7 +60,7 @@ impl Found {
 
 impl Files<'_> {
     /// Opens a file, and creates it if the request says so (OPEN). `can_recall` is true if the
-    /// client can be asked to return a delegation. Returns the results, and the number of the
+    /// server can ask the client to return a delegation. Returns the results, and the number of the
     /// record that must be durable before the reply.
     pub fn open(
         &mut self,
@@ -171,7 +171,7 @@ impl Files<'_> {
         Outcome::failed(error)
     }
 
-    /// Ends an open that was granted but has failed afterwards.
+    /// Ends an open that was granted, because a later step of the request has failed.
     fn undo_open(&mut self, by: Party, state: StateId, delegation: Option<&Delegation>) {
         if let Some(delegation) = delegation {
             // The delegation was granted just now and is in no reply yet.
@@ -300,7 +300,8 @@ impl Files<'_> {
         Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
 
-    /// Opens the object that the handle itself names (`docs/spec/gaps.md`, "Opens").
+    /// Opens the object that the handle of the request names, without looking up a path
+    /// (`docs/spec/gaps.md`, "Opens").
     fn find_itself(&mut self, by: &Caller, ask: &Open<'_>) -> Result<Found, OpenFailure> {
         self.check_fence(by, &ask.from).map_err(|_| missed(ask.from, 0, Fault::Access))?;
         let file = by.store().open(by, &ask.from, ask.access);
@@ -315,8 +316,8 @@ impl Files<'_> {
         self.filer.open_downgrade(by.client, state, file, access, deny, key)
     }
 
-    /// Ends an open (CLOSE). If changes under auto-recovery locks end with it, they are made stable
-    /// first.
+    /// Ends an open (CLOSE). If auto-recovery locks end with the open, the changes under them are
+    /// made stable first.
     pub fn close(&mut self, by: Party, ask: &Close) -> Result<Now<Outcome>, Fault> {
         if self.keeps_undo_of(&ask.file) {
             return self.end_undo(by, &ask.file, Ending::Close(*ask));
@@ -324,8 +325,8 @@ impl Files<'_> {
         self.close_now(by, ask)
     }
 
-    /// Returns the key of an open's file if a CLOSE only needs to end the open, so that the open
-    /// can end after the reply. Otherwise `None`.
+    /// Returns the key of an open's file if a CLOSE has nothing to do except to end the open. The
+    /// open may then end after the reply is sent. Returns `None` otherwise.
     pub fn is_plain_close(
         &mut self,
         by: Party,
@@ -365,7 +366,8 @@ impl Files<'_> {
         self.cache.is_written(record.file) && self.cache.losses(record.file) == record.heard
     }
 
-    /// Finishes a close after the open's data was written or lost.
+    /// Finishes a CLOSE after the data that was written under the open was flushed to the file or
+    /// lost.
     pub fn finish_close(
         &mut self,
         file: CachedFile,
@@ -379,7 +381,8 @@ impl Files<'_> {
         }
     }
 
-    /// Releases the file of an open that has ended, if no request waits for its data.
+    /// Releases the file of an open that has ended, unless a request waits for the file's data to
+    /// be written.
     pub fn release_open(&mut self, closed: &Closed) {
         if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
@@ -405,7 +408,7 @@ fn make_unlinked(by: &Caller, ask: &Open<'_>) -> Result<Found, StoreError> {
     Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
 }
 
-/// Converts the attributes of a new file to the store's form.
+/// Converts the attributes that a new file must get to the store's form.
 fn wanted(
     settings: Option<&SetAttributes>,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {

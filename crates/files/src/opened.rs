@@ -25,7 +25,8 @@ pub struct OpenRecord {
 #[derive(Default)]
 pub struct Opened {
     records: QuickMap<StateId, OpenRecord>,
-    /// For each open file, the file (independent of its names) and the number of its state ids.
+    /// The open files by handle, each with the file (which does not depend on its names) and the
+    /// number of its state ids.
     files: QuickMap<FileHandle, (Arc<dyn File>, usize)>,
 }
 
@@ -59,8 +60,9 @@ impl Opened {
         Some((*handle, file.clone()))
     }
 
-    /// Returns the filer's key of a state id's file. If the state id and the handle do not match,
-    /// returns a key that no file has, so that the filer reports the error of the state id.
+    /// Returns the filer's key of the file to which a state id belongs. If the state id and the
+    /// handle do not match, returns a key that no file has, so that the filer reports the error of
+    /// the state id.
     pub fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
         match self.records.get(&state) {
             Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),

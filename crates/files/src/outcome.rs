@@ -21,14 +21,15 @@ pub enum Now<T> {
 }
 
 impl<T> Now<T> {
-    /// Creates the value for an operation with remaining work.
+    /// Creates the value for an operation that has remaining work.
     pub fn later(left: RemainingWork) -> Self {
         Self::Later(Box::new(left))
     }
 }
 
 impl Now<Outcome> {
-    /// Creates the value for a finished operation whose reply waits until a record is durable.
+    /// Creates the value for an operation that has finished, whose reply waits until a record is
+    /// durable.
     pub fn done(ended: Ended, after: RecordNumber) -> Self {
         Self::Done(Outcome { result: Ok(ended), after })
     }
@@ -49,7 +50,7 @@ pub enum NotDone {
     AwaitsHolder(Box<HolderQuery>),
 }
 
-/// A query to the holder of a delegation for the attributes of its file.
+/// A query that asks the holder of a delegation for the attributes of the delegated file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderQuery {
     /// The client that holds the delegation.
@@ -61,7 +62,7 @@ pub struct HolderQuery {
 }
 
 impl NotDone {
-    /// Creates a failure with a partial result.
+    /// Creates the value for a failure with a partial result.
     pub fn partly(fault: Fault, partial: Partial<'static>) -> Self {
         Self::Partly(Box::new(Refusal { fault, partial }))
     }
@@ -73,7 +74,7 @@ impl From<Fault> for NotDone {
     }
 }
 
-/// Used for requests that the DAFS front end itself refuses.
+/// Converts the status of a request that the DAFS front end itself refuses.
 impl From<Status> for NotDone {
     fn from(status: Status) -> Self {
         Self::Failed(status.into())
@@ -114,12 +115,12 @@ pub enum Ended {
 pub struct Outcome {
     /// The results of the operation, or the error with which it failed.
     pub result: Result<Ended, Box<Refusal<'static>>>,
-    /// The number of the record that must be durable before the reply; 0 means no wait.
+    /// The number of the record that must be durable before the reply is sent; 0 means no wait.
     pub after: RecordNumber,
 }
 
 impl Outcome {
-    /// Creates the outcome of a success whose reply need not wait.
+    /// Creates the outcome of an operation that has succeeded and whose reply need not wait.
     #[inline]
     pub fn done(ended: Ended) -> Self {
         Self { result: Ok(ended), after: RecordNumber(0) }

@@ -19,13 +19,13 @@ pub struct Reading {
     pub file: CachedFile,
     /// The file offset of the read's first byte.
     pub offset: u64,
-    /// The number of bytes to read in total.
+    /// The total number of bytes to read.
     pub length: u32,
     /// The number of bytes that have been found so far.
     pub done: u32,
-    /// The client's hint how the bytes will be used.
+    /// The client's hint about how it will use the bytes.
     pub hint: CacheHint,
-    /// True if the file is open for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
 }
 
@@ -40,7 +40,7 @@ impl Reading {
         self.offset + u64::from(self.done)
     }
 
-    /// Returns the number of bytes that are still to be found.
+    /// Returns the number of bytes that were not found yet.
     pub fn left(&self) -> u32 {
         self.length - self.done
     }
@@ -77,7 +77,7 @@ impl Files<'_> {
         self.look_on(reading, found, pieces, ahead)
     }
 
-    /// Continues a read for which the cache was already looked up. See [`Files::look`].
+    /// Continues a read after a lookup in the cache that was already made. See [`Files::look`].
     pub fn look_on(
         &mut self,
         reading: &Reading,
@@ -120,8 +120,8 @@ impl Files<'_> {
         Some(Found { length, is_end })
     }
 
-    /// Returns the work that a read without any cached bytes needs. `None` if the bytes are cached
-    /// by now.
+    /// Returns the work that must be done before a read for which no bytes were cached can
+    /// continue. `None` if bytes are cached by now.
     fn needs_of(
         &mut self,
         file: CachedFile,
@@ -137,8 +137,8 @@ impl Files<'_> {
         }
     }
 
-    /// Handles a hint about the future use of a range of a file. Returns the jobs that prefetch the
-    /// range.
+    /// Handles a client's hint about its future use of a range of a file. Returns the jobs that
+    /// prefetch the range.
     pub fn hint(&mut self, by: &Caller, ask: &Hint) -> Result<Vec<FillJob>, Fault> {
         self.check_use(by, &ask.file)?;
         let mut jobs = Vec::new();

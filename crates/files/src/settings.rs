@@ -1,4 +1,4 @@
-//! Converts the attributes to be set to the form that the store takes.
+//! Converts the attributes of a request that sets attributes to the form that the store takes.
 
 use dafs_store::{AttributeChanges, ExtraChanges, StoreError};
 

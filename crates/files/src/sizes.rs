@@ -1,4 +1,4 @@
-//! Changes of sizes and times that wait for data.
+//! Changes of file sizes and times that must wait for data to be written.
 //!
 //! Invariants:
 //! - A size is set only while no job or transfer of the file is in progress that could revert it.
@@ -14,8 +14,8 @@ use crate::left::{SizeReply, SizeTask, TimesTask};
 use crate::outcome::{Now, Outcome};
 
 impl Files<'_> {
-    /// Sets times after the data was written to the file or lost. A loss is reported to requests
-    /// that concern the data, not by this one.
+    /// Sets times after the data was written to the file or lost. A loss of data is not reported
+    /// here, but to requests that concern the data.
     pub fn finish_times(&mut self, by: Option<Party>, task: &TimesTask) -> Outcome {
         let who = &task.who;
         let done = match self.is_barred(by, task.file) {

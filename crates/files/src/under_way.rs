@@ -12,19 +12,19 @@ use crate::undo::seen::UndoSeen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub u32);
 
-/// A range of a file, with the access that a waiting request may still make to it.
+/// A range of a file that a waiting request may still access, and the kind of the access.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
     /// The cache's id of the file.
     pub file: CachedFile,
     /// The range of bytes. `None` means the whole file.
     pub range: Option<ByteRange>,
-    /// The state of undo data when a change was checked. `None` for a read.
+    /// For a change, the state of undo data when the change was checked. `None` for a read.
     pub changes: Option<UndoSeen>,
 }
 
 impl Reach {
-    /// Creates the access of a read or write. A length of 0 counts as one byte.
+    /// Creates the value for a read or write of this range. A length of 0 counts as one byte.
     pub fn of(file: CachedFile, (offset, length): (u64, u32), changes: Option<UndoSeen>) -> Self {
         let range = ByteRange::new(offset, u64::from(length.max(1)));
         Self { file, range, changes }
@@ -42,7 +42,7 @@ pub struct UnderWay {
 }
 
 impl UnderWay {
-    /// Adds a waiting request. `reach` is `None` if the request accesses no file.
+    /// Adds a waiting request. `reach` is `None` if the request accesses no range of a file.
     pub fn enter(&mut self, id: TaskId, reach: Option<Reach>) {
         let index = id.0 as usize;
         if self.slots.len() <= index {
@@ -58,7 +58,7 @@ impl UnderWay {
         }
     }
 
-    /// Iterates over the accesses to a file.
+    /// Iterates over the accesses that waiting requests may still make to a file.
     fn on(&self, file: CachedFile) -> impl Iterator<Item = &Reach> {
         self.slots.iter().flatten().filter(move |reach| reach.file == file)
     }
@@ -70,7 +70,7 @@ impl UnderWay {
         self.on(file).any(|reach| minds(reach) && reach.meets(range))
     }
 
-    /// Returns true if a waiting request may still change the range and was checked before this
+    /// Returns true if a waiting request may still change the range, and was checked before this
     /// undo data existed.
     pub fn has_change(
         &self,

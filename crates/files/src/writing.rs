@@ -1,10 +1,10 @@
-//! Writes: reserves the location of a file's bytes in the cache, and makes the bytes stable.
+//! Writes: reserves space in the cache for the bytes of a file, and makes the bytes stable.
 //!
 //! Invariants:
 //! - Cache space is reserved with a token, which is returned once, whether or not the bytes
 //!   arrived.
-//! - An append acquires the end of its file before its offset is known, and releases it when its
-//!   bytes are in the cache or its outcome is in the journal.
+//! - An append reserves the end of its file before its offset is known, and gives up the
+//!   reservation when its bytes are in the cache or its outcome is in the journal.
 
 use dafs_filer::{IoKind, Party};
 use dafs_memory::Memory;
@@ -26,10 +26,10 @@ use crate::undo::seen::UndoSeen;
 pub struct Writing {
     /// The cache's id of the file.
     pub file: CachedFile,
-    /// The file offset of the first byte. For an append, it is known once the append owns the end
-    /// of the file.
+    /// The file offset of the first byte. For an append, it is not known until the append has
+    /// reserved the end of the file.
     pub offset: u64,
-    /// The number of bytes to write in total.
+    /// The total number of bytes to write.
     pub length: u32,
     /// The number of bytes that are in the cache so far.
     pub done: u32,
@@ -39,13 +39,13 @@ pub struct Writing {
     pub token: Option<WriteToken>,
     /// True for an append, false for a write.
     pub is_append: bool,
-    /// True if the append owns the end of the file.
+    /// True if the append has reserved the end of the file.
     pub has_place: bool,
-    /// True if the append's offset is in the journal.
+    /// True if the append's offset was recorded in the journal.
     pub has_intent: bool,
-    /// True if the file is open for this request only.
+    /// True if the server has opened the file for this request only.
     pub borrowed: bool,
-    /// The state of undo data when the request was checked.
+    /// The state of undo data at the time when the request was checked.
     pub undo_seen: UndoSeen,
 }
 
@@ -88,7 +88,7 @@ impl Writing {
     }
 }
 
-/// A range of a file, to be written.
+/// A range of a file that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// The cache's id of the file.
@@ -106,7 +106,7 @@ pub enum Room {
     Ready(WriteToken),
     /// There is no space yet. The [`Need`] must be satisfied first.
     Needs(Need),
-    /// The write fails, because of this error or because it must report that an earlier write was
+    /// The write fails, because of this error. It may be the error of an earlier write that was
     /// lost.
     Failed(StoreError),
 }
@@ -155,8 +155,8 @@ impl Files<'_> {
     }
 
     /// Finishes a write whose bytes are all in the cache. Returns its outcome, or the commit that
-    /// must make the bytes stable first. The caller releases the end of the file if the append
-    /// still owns it.
+    /// must make the bytes stable first. If an append still has reserved the end of its file, the
+    /// caller must give up the reservation.
     pub fn finish_write(&mut self, by: Option<Party>, writing: &mut Writing) -> Now<Outcome> {
         let &mut Writing { file, offset, length, stability, borrowed, .. } = writing;
         if stability == Stability::Unstable {
@@ -191,14 +191,15 @@ impl Files<'_> {
 
     // ---- appends --------------------------------------------------------------------
 
-    /// Checks whether locks allow an append, which may write at any offset from the present end on.
+    /// Checks whether locks allow an append, which may write at any offset after the present end of
+    /// the file.
     pub fn check_end_locks(&mut self, state: StateId, handle: &FileHandle) -> Result<(), Fault> {
         let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
         let reach = (end, limits::FILE_OFFSET_MAX - end);
         self.check_locks(state, handle, reach, IoKind::Write)
     }
 
-    /// Acquires the end of the file for an append. Returns false if another append owns it.
+    /// Reserves the end of the file for an append. Returns false if another append has reserved it.
     pub fn claim_end(&mut self, writing: &mut Writing) -> bool {
         if !self.ends.take(writing.file) {
             return false;
@@ -213,13 +214,13 @@ impl Files<'_> {
         true
     }
 
-    /// Releases the end of a file, so that the next append can acquire it.
+    /// Gives up the reservation of a file's end, so that the next append can reserve it.
     pub fn leave_end(&mut self, file: CachedFile) -> Progress {
         self.ends.leave(file);
         Progress { file, error: None }
     }
 
-    /// Returns the operation to journal for an append whose offset is known.
+    /// Returns the operation to journal for an append. The append's offset must be known.
     pub fn intended_append(&self, writing: &Writing) -> Append {
         Append {
             file: self.cache.handle(writing.file),
@@ -243,8 +244,8 @@ pub fn copy_in(arena: &Memory, bytes: &[u8], spans: &[Span]) {
     }
 }
 
-/// Returns the write verifier, from which clients detect the loss of unstable data. The verifier
-/// changes at a restart, and when the cache drops data after a write error.
+/// Returns the write verifier, by which clients detect the loss of unstable data. The verifier
+/// changes at a restart of the server, and when the cache drops data after a write error.
 #[inline]
 pub fn verifier_of(boot: u64, cache: &Cache) -> Verifier {
     Verifier((boot ^ cache.loss_count()).to_le_bytes())

@@ -1,10 +1,11 @@
 //! Encodes and decodes the integers and byte strings of records. Integers are little-endian.
 //!
-//! Invariant: decoding returns the encoded values and never reads beyond the end.
+//! Invariant: decoding returns the values that were encoded and never reads beyond the end of the
+//! record.
 
 /// Appends integers and byte strings to a record.
 pub trait Put {
-    /// Appends the bytes without their length.
+    /// Appends the bytes without a length before them.
     fn put_rest(&mut self, bytes: &[u8]);
 
     /// Appends a `u16` in little-endian order.
@@ -19,7 +20,7 @@ pub trait Put {
     fn put_u64(&mut self, value: u64) {
         self.put_rest(&value.to_le_bytes());
     }
-    /// Appends the number of bytes as a `u32`, followed by the bytes.
+    /// Appends the number of bytes as a `u32`, then the bytes.
     fn put_counted(&mut self, bytes: &[u8]) {
         self.put_u32(bytes.len() as u32);
         self.put_rest(bytes);
@@ -36,8 +37,8 @@ impl Put for Vec<u8> {
 pub trait Take {
     /// Removes and returns the first `N` bytes. `None` if fewer bytes are left.
     fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
-    /// Removes a length and that many bytes, and returns the bytes. `None` if too few bytes are
-    /// left.
+    /// Removes a length (`u32`) and that many bytes, and returns the bytes. `None` if too few bytes
+    /// are left.
     fn take_counted(&mut self) -> Option<&[u8]>;
 
     /// Removes and returns a `u8`. `None` if no byte is left.

@@ -37,8 +37,8 @@ pub struct JournalConfig {
     pub storage: Arc<dyn Storage>,
     /// The size limits of the journal's log.
     pub log: LogConfig,
-    /// The size limits of the undo data of each auto-recovery lock. Undo data is stored beside the
-    /// log.
+    /// The size limits of the undo data of each auto-recovery lock. Undo data is stored in the same
+    /// storage as the log.
     pub undo: UndoConfig,
 }
 
@@ -51,12 +51,13 @@ impl std::fmt::Debug for JournalConfig {
 /// The journal, with the operations that concern clients and files.
 pub struct Ledger {
     log: Log,
-    /// Records that do not fit into the log yet, in the order in which they were appended.
+    /// Records for which the log has no space yet, in the order in which they were appended.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
-    /// The files of recorded locks. A file stays open as long as it has a recorded lock.
+    /// The files on which there are recorded locks. A file stays open as long as it has a recorded
+    /// lock.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
-    /// The number of the record that ends the grace period. When it is durable, no client may
-    /// reclaim.
+    /// The number of the record that ends the grace period. When that record is durable, no client
+    /// may reclaim state any more.
     grace_ended: RecordNumber,
     /// The number of the last record about a client that has state.
     clients_noted: RecordNumber,
@@ -72,7 +73,7 @@ pub enum LedgerJob {
     Sync {
         /// The store that contains the objects.
         store: Arc<dyn Store>,
-        /// The handles of the objects to sync.
+        /// The handles of the objects to be synced.
         touched: Vec<FileHandle>,
     },
 }
@@ -165,13 +166,13 @@ impl Ledger {
         self.last()
     }
 
-    /// Returns the number of the last durable record.
+    /// Returns the number of the last record that is durable.
     pub fn durable(&self) -> RecordNumber {
         self.log.durable()
     }
 
-    /// Returns the number of the last appended record, including records that do not fit into the
-    /// log yet.
+    /// Returns the number of the last record that was appended, including records for which the log
+    /// has no space yet.
     pub fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
@@ -215,7 +216,7 @@ impl Ledger {
     }
 }
 
-/// Returns the file with this key that is open or has a recorded lock.
+/// Returns the file that has this key, provided that it is open or has a recorded lock.
 pub fn locked_file_of(
     opened: &Opened,
     ledger: Option<&Ledger>,
@@ -229,8 +230,8 @@ pub fn journal_failed(error: LogError) -> LedgerError {
     LedgerError::Journal(chain_of(&error))
 }
 
-/// The number of attempts to sync an object that a search cannot find while some directories are
-/// unreadable.
+/// The maximum number of attempts to sync an object that cannot be found because some directories
+/// are unreadable.
 const SEARCHES_MAX: u32 = 10;
-/// The pause between two attempts.
+/// The pause between two such attempts.
 const SEARCH_PAUSE: Duration = Duration::from_millis(200);

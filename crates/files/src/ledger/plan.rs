@@ -1,5 +1,5 @@
-//! Plans: the names and objects that an operation will change, and whether its intent must be
-//! journaled.
+//! Plans: each lists the names and objects that an operation will change, and says whether its
+//! intent must be journaled.
 //!
 //! Invariant: planning changes no state.
 
@@ -15,8 +15,8 @@ use crate::caller::Caller;
 use crate::outcome::NotDone;
 use crate::settings::changes_in;
 
-/// A name or an object that a request will change: the directory's handle with the name, or the
-/// object's handle with an empty name.
+/// What a request will change: a name (the directory's handle and the name), or an object (its
+/// handle and an empty name).
 pub type Place = (FileHandle, Box<[u8]>);
 
 /// The names and objects that a request will change: at most two names, or one object.
@@ -25,7 +25,8 @@ pub type Places = ArrayVec<Place, 2>;
 /// The handles of the objects that must be synced before an outcome is final.
 pub type Touched = ArrayVec<FileHandle, 2>;
 
-/// The state of the file system just before a request is executed.
+/// The part of the file system's state, just before a request is executed, that shows after a crash
+/// whether the request was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// The name to be created was free.
@@ -41,9 +42,9 @@ pub enum Precondition {
         /// The object with the new name. `None` if the new name was free.
         replaced: Option<FileHandle>,
     },
-    /// Attributes are to be set, for which no state is needed.
+    /// Attributes are to be set. No state is needed to decide whether they were set.
     Attributes,
-    /// An append owns the end of its file, which was at this offset.
+    /// An append has reserved the end of its file, which was at this offset.
     Appends {
         /// The file to append to.
         file: FileHandle,
@@ -60,7 +61,7 @@ pub struct Plan {
     pub precondition: Precondition,
     /// The names and objects that no other request may change until this request has ended.
     pub places: Places,
-    /// The objects that must be synced before the request counts as executed.
+    /// The objects that must be synced before the outcome of the request is final.
     pub touched: Touched,
     /// True if an intent must be journaled before the execution.
     pub needs_intent: bool,
@@ -191,16 +192,16 @@ fn place(directory: &FileHandle, name: &[u8]) -> Place {
     (*directory, name.into())
 }
 
-/// Returns the place of an object, which is independent of its names.
+/// Returns the place that stands for an object itself, independent of its names.
 fn itself(object: &FileHandle) -> Place {
     (*object, Box::default())
 }
 
 /// Returns true if a change of attributes needs no verdict after a crash, because the client simply
-/// repeats it. That is the case if it sets only times: they do not show whether they were set, and
-/// setting them again has the same effect. A change of the mode, owner or access control list is
-/// journaled instead, because repeating it could restore a right that another client has since
-/// removed.
+/// repeats the change. That is the case if it sets only times: times do not show whether they were
+/// set, and setting them again has the same effect. A change of the mode, owner or access control
+/// list is journaled instead, because repeating it could restore a right that another client has
+/// since removed.
 pub fn is_asked_anew(asked: &SetAttributes) -> bool {
     let Settings { time_access, time_modify, mode, size, acl, mime_type, owner, owner_group } =
         &asked.attributes;

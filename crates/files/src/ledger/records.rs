@@ -1,7 +1,7 @@
-//! Writes records about clients and files.
+//! Writes journal records about clients and files.
 //!
-//! Invariant: the reply that gives a client state is sent only after the state is recorded, and
-//! after the record that other clients can no longer reclaim conflicting state.
+//! Invariant: a reply that gives a client new state is sent only when two records are durable: the
+//! record of the state, and the record after which no other client can reclaim conflicting state.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ impl Files<'_> {
         ledger.append(&StateRecord::Lock(handle, Box::new(record.clone())))
     }
 
-    /// Returns the file with this key, which has a lock. `None` if the file is not open.
+    /// Returns the handle and the file with this key, on which there is a lock. `None` if the file
+    /// is not open.
     pub fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
         locked_file_of(self.opened, self.ledger.as_ref(), key)
     }
@@ -55,8 +56,8 @@ impl Files<'_> {
         after
     }
 
-    /// Records that a client is about to get state. The reply must wait for the returned record,
-    /// which also covers the record that ends the grace period.
+    /// Records that a client is about to get state. Returns the number of the record that the reply
+    /// must wait for; this is not before the record that ends the grace period.
     pub fn record_client(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         self.note_lapsed();
         let record = self.filer.client_to_record(client);
@@ -73,8 +74,9 @@ impl Files<'_> {
         ledger.after_clients()
     }
 
-    /// Records that a client takes plain locks, so that after a restart other clients wait until
-    /// this client has reclaimed them. The reply must wait for the returned record.
+    /// Records that a client takes plain locks, so that other clients wait after a restart until
+    /// this client has reclaimed its locks. Returns the number of the record that the reply must
+    /// wait for.
     pub fn record_locker(&mut self, client: dafs_filer::ClientKey) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         // The client itself was recorded with the open that the lock belongs to.
@@ -86,14 +88,15 @@ impl Files<'_> {
 }
 
 impl Ledger {
-    /// Sets the seed of the random numbers, which no other server may have used, and injects a
-    /// defect.
+    /// Sets the seed of the random numbers, which no other server may have used, and the defect to
+    /// inject, if any.
     pub fn prepare(&mut self, seed: u64, defect: Option<Defect>) {
         self.undo.prepare(Random::new(seed), defect);
     }
 
-    /// Restores locks that survive their owners. The resulting changes of the locks are in the next
-    /// checkpoint; the resulting rollbacks are executed when the server runs.
+    /// Restores the locks that survive their owners. The next checkpoint records the changes of
+    /// these locks that result from the restart; resulting rollbacks are executed when the server
+    /// runs.
     pub fn restore_locks(&mut self, locks: Vec<RecordedLock>, filer: &mut Filer) {
         let mut records = Vec::new();
         for RecordedLock { handle, file, record } in locks {

@@ -28,14 +28,15 @@ pub enum StateRecord {
     ClientGone(Box<[u8]>),
     /// The client with this name takes plain locks, which are not recorded themselves.
     Locker(Box<[u8]>),
-    /// A lock that survives its owner, and the handle of its file. The file key in the lock's
-    /// record has no meaning.
+    /// A lock that survives its owner, and the handle of the locked file. The file key in the
+    /// lock's record is not used.
     Lock(FileHandle, Box<LockRecord>),
     /// The lock with this id has ended.
     LockGone(LockId),
     /// The new fencing list of an object. An empty list gives every client access.
     Fence(FenceRecord),
-    /// From this record on, bytes overwritten in a range are saved in this undo data.
+    /// After this record, the bytes that are overwritten in a range are saved in the undo data with
+    /// this id.
     UndoKept {
         /// The id of the undo data.
         id: UndoId,
@@ -90,8 +91,8 @@ impl Entry for StateRecord {
 }
 
 impl StateRecord {
-    /// Converts each handle in the record to its present form. The record may have been written by
-    /// another server.
+    /// Converts each handle in the record to the form that the store uses now. The record may have
+    /// been written by another server.
     pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
         match self {
             Self::Lock(handle, _)

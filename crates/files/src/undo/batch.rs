@@ -1,11 +1,12 @@
 //! Reads undo data in batches, from which a rollback restores the file.
 //!
-//! For cloned data, only the ranges that may have changed are restored. All other ranges are intact
-//! in the file. Their blocks may still be shared with the clone, and writing to shared blocks would
-//! need space that a full disk does not have. A server that has checked every change since the
-//! clone was made knows the changed ranges. Another server compares both versions. Ranges that
-//! compare as equal must also be equal on the disk, because the lock's owner may have changed a
-//! range and changed it back only in the kernel's memory.
+//! For cloned data (undo data that shares blocks with the file), only the ranges that may have
+//! changed are restored. All other ranges are intact in the file. Their blocks may still be shared
+//! with the clone, and writing to shared blocks would need space that a full disk does not have. A
+//! server that has checked every change since the clone was made knows the changed ranges. Any
+//! other server, such as the server after a restart, compares both versions. Ranges that compare as
+//! equal must also be equal on the disk, because the lock's owner may have changed a range and
+//! changed it back only in the kernel's memory.
 //!
 //! Invariant: each byte that was changed under the lock, and whose change is on stable storage, is
 //! in some batch with its old value.
@@ -22,30 +23,31 @@ use dafs_store::File;
 pub struct Source {
     storage: Arc<dyn Storage>,
     id: UndoId,
-    /// The opened undo data. `None` before the first batch.
+    /// The undo data, opened for reading. `None` before the first batch.
     saved: Option<SavedUndo>,
     /// The range of a cloned piece that is still to be read.
     cloned: Range<u64>,
     /// The range to restore. Undo data outside this range is skipped.
     wanted: Range<u64>,
     changed: Changed,
-    /// The result of syncing the file. `None` before the sync.
+    /// True if the file was synced successfully, false if the sync has failed. `None` before the
+    /// sync.
     is_stable: Option<bool>,
 }
 
-/// The ranges that may have changed in cloned pieces.
+/// The ranges that may have changed in the cloned parts of a file.
 pub enum Changed {
-    /// At most these ranges have changed.
+    /// Only these ranges may have changed.
     Within(Ranges),
-    /// The changed ranges are unknown, so the undo data is compared with this file. All changes
-    /// have been written to the file.
+    /// The changed ranges are unknown, so the undo data must be compared with this file, to which
+    /// all changes have been written.
     Unknown(Arc<dyn File>),
 }
 
-/// A batch of undo data, and the source of the next batch.
+/// A batch of undo data, with the source of the next batch.
 pub struct Batch {
     pub pieces: Vec<(u64, Vec<u8>)>,
-    /// The source of the next batch. `None` if this is the last one.
+    /// The source of the next batch. `None` if this is the last batch.
     pub more: Option<Box<Source>>,
     /// The size of the file when the undo data was created, in bytes.
     pub size: u64,
@@ -102,7 +104,7 @@ impl Source {
         Ok(Some(Batch { pieces, more: Some(self), size }))
     }
 
-    /// Reads the next chunk of a cloned piece. Returns the number of bytes read.
+    /// Reads the next chunk of a part that was saved by cloning. Returns the number of bytes read.
     fn read_cloned(
         &mut self,
         saved: &SavedUndo,
@@ -163,9 +165,9 @@ fn differing(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
 
 /// The approximate number of bytes in a batch.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The number of bytes of a cloned piece that are read with one call.
+/// The number of bytes that are read with one call from a part that was saved by cloning.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The unit in which versions are compared, in bytes.
+/// The size in bytes of the blocks in which two versions are compared.
 const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -179,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that can be read only after a sync.
+    /// A storage in a test whose bytes can be read only after a sync.
     struct Bytes {
         content: Vec<u8>,
         can_sync: bool,
@@ -250,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Undo data that has cloned a file of three blocks.
+    /// Creates undo data in a test that has cloned a file of three blocks.
     fn cloned(before: &Arc<Bytes>) -> Arc<dyn Storage> {
         let (storage, size) = (CrashStorage::new(), before.content.len() as u64);
         storage.set_reflinks(true);

@@ -1,5 +1,5 @@
-//! Saves undo data by sharing blocks. The first change in a stretch of a file clones all parts of
-//! the stretch that are not saved yet, so that later changes need not save anything.
+//! Saves undo data by sharing blocks. The first change in a stretch of a file clones the whole
+//! stretch, except parts that are already saved, so that later changes need not save anything.
 //!
 //! A stretch is cloned only while no change can reach it without passing the [gate](super::gate):
 //! changes from before the lock have ended, and changes under the lock wait. Dirty data of the
@@ -28,7 +28,7 @@ use super::{Blob, Undo};
 /// A stretch of a file that is being cloned.
 pub(super) struct Cloning {
     id: UndoId,
-    /// The file, which is held in the cache.
+    /// The cache's id of the file, which stays in use in the cache.
     cached: CachedFile,
     file: Arc<dyn File>,
     range: Range<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Cloning {
 }
 
 enum Stage {
-    /// Waits until older changes have ended.
+    /// Waits until changes from before the lock have ended.
     Quiet,
     /// Writes the dirty data of the stretch to the file.
     Writing(CommitTicket),
@@ -49,12 +49,13 @@ enum Stage {
 
 /// The state of all cloning.
 pub(super) struct Clones {
-    /// True if the storage of undo data supports sharing blocks (reflinks).
+    /// True if the storage for undo data supports sharing blocks (reflinks).
     may: bool,
-    /// For each file system, true if sharing blocks has worked, false if it has failed.
+    /// For each file system on which sharing blocks was tried, true if it has worked, false if it
+    /// has failed.
     went: BTreeMap<u64, bool>,
     under_way: Vec<Cloning>,
-    /// The number of bytes cloned since the start.
+    /// The number of bytes that were cloned since the start.
     pub bytes: u64,
 }
 
@@ -83,8 +84,8 @@ impl Clones {
 }
 
 impl Undo {
-    /// Returns the stretch to clone when a change finds a gap in the undo data of an extent. `None`
-    /// if the gap must be copied.
+    /// Returns the stretch to clone when a change finds that a part of an extent (`gap`) is not
+    /// saved. `None` if the gap must be saved by copying.
     fn stretch(&mut self, id: UndoId, extent: &Range<u64>, gap: &Range<u64>) -> Option<Range<u64>> {
         let (least, most) = (self.config.clone_bytes_min, self.config.clone_bytes_max);
         let kept = self.data.get_mut(&id)?;
@@ -105,7 +106,7 @@ impl Undo {
         Some(file.open.clone())
     }
 
-    /// Records whether sharing blocks works on a file system, and logs it the first time.
+    /// Records whether sharing blocks works on a file system. Logs this when it becomes known.
     fn note_clone(&mut self, file: &dyn File, failure: Option<&CloneFailure>) {
         let went = &mut self.clones.went;
         let place = file.place().unwrap_or_default();

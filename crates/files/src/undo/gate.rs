@@ -1,4 +1,5 @@
-//! The gate that a change passes: the bytes that the change overwrites are saved first.
+//! The gate, which every change of a file passes before it is made: the bytes that the change will
+//! overwrite are saved first.
 //!
 //! Invariant: the gate is open for a range only when all undo data of the range is durable, or when
 //! the range is beyond the old end of the file.
@@ -20,8 +21,8 @@ use crate::under_way::TaskId;
 use crate::{FileJob, Files, Notice};
 
 impl Files<'_> {
-    /// Starts to keep undo data for a range. Returns the number of the journal record of this
-    /// start, or 0 if nothing is recorded.
+    /// Starts to keep undo data for a range. Returns the number of the journal record that says so,
+    /// or 0 if nothing is recorded.
     pub fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
@@ -29,8 +30,8 @@ impl Files<'_> {
         ledger.append(&StateRecord::UndoKept { id, handle, range })
     }
 
-    /// Stops keeping undo data for a range, which makes its changes final. Returns the number of
-    /// the journal record of this end, or 0 without a journal.
+    /// Stops keeping undo data for a range, so that changes in the range become final. Returns the
+    /// number of the journal record that says so, or 0 without a journal.
     pub fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
         let Some(ledger) = &mut *self.ledger else { return RecordNumber(0) };
         let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
@@ -45,7 +46,8 @@ impl Files<'_> {
         self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
     }
 
-    /// Returns the current state of undo data, to be compared with the state at a later time.
+    /// Returns the current state of undo data, so that a caller can find out later whether it has
+    /// changed.
     #[inline]
     pub fn undo_seen(&self) -> UndoSeen {
         undo_seen(self.ledger)
@@ -134,7 +136,7 @@ impl Files<'_> {
         self.ledger.as_mut()?.undo.data.get_mut(&id)
     }
 
-    /// Opens undo data. Returns `None` if it is already open.
+    /// Starts to open undo data for a task. Returns `None` if the undo data is already open.
     fn open_undo(&mut self, task: TaskId, file: CachedFile, id: UndoId) -> Option<UndoGate> {
         let size = self.cache.size(file);
         let ledger = self.ledger.as_mut()?;
@@ -158,7 +160,8 @@ impl Files<'_> {
         Some(UndoGate::Shut)
     }
 
-    /// Returns the first part of a range that is not saved. `None` if the whole range is saved.
+    /// Returns the first part of a range that is not saved in the undo data. `None` if the whole
+    /// range is saved.
     fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
         let forgets = self.ledger.as_ref().is_some_and(|ledger| ledger.undo.forgets_block);
         let ledger = self.ledger.as_mut()?;
@@ -297,8 +300,8 @@ impl Files<'_> {
         self.notices.extend(waiters.map(Notice::Resume));
     }
 
-    /// Removes the undo data of ended locks whose ends are durable, that is, recorded up to
-    /// `durable`.
+    /// Removes the undo data of locks that have ended, if the records of their ends are durable.
+    /// `durable` is the number of the last durable record.
     pub fn remove_undo(&mut self, durable: RecordNumber) {
         while let Some(ledger) = &mut *self.ledger
             && let Some(id) = ledger.undo.next_doomed(durable)
@@ -315,7 +318,8 @@ pub fn keeps_undo(ledger: &Option<Ledger>) -> bool {
     ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
 }
 
-/// Returns the current state of undo data, to be compared with the state at a later time.
+/// Returns the current state of undo data, so that a caller can find out later whether it has
+/// changed.
 #[inline]
 pub fn undo_seen(ledger: &Option<Ledger>) -> UndoSeen {
     UndoSeen(ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
@@ -336,6 +340,6 @@ fn refused(error: &UndoError) -> UndoGate {
     })
 }
 
-/// The maximum number of bytes saved in one piece. A piece of this size fits with its framing into
+/// The maximum number of bytes saved in one piece. A piece of this size, with its header, fits into
 /// one group.
 const PIECE_BYTES: u32 = 1 << 20;

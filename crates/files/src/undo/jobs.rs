@@ -1,8 +1,8 @@
 //! The jobs about undo data that may block.
 //!
-//! Invariant: a job has exclusive use of its undo data. During the job, the undo data is `Busy`, or
-//! a group or a clone is being written, or a rollback reads it, during which no change of the file
-//! is possible.
+//! Invariant: a job has exclusive use of its undo data. During the job, the undo data is marked
+//! `Busy`, or a group or a clone is being written, or a rollback reads the undo data. No change of
+//! the file is possible during a rollback.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub enum UndoTask {
         /// The size of the file in bytes.
         size: u64,
     },
-    /// Opens undo data that the previous server has written, to add to it.
+    /// Opens undo data that the previous server has written, so that more can be added to it.
     Resume {
         /// The storage of undo data.
         storage: Arc<dyn Storage>,
@@ -92,7 +92,7 @@ pub enum UndoTaskDone {
     Read {
         /// The rollback that needs the batch.
         rollback: RollbackId,
-        /// The batch. `None` if no undo data was ever saved.
+        /// The batch that was read. `None` if no undo data was ever saved.
         result: Result<Option<Batch>, UndoError>,
     },
     /// Blocks were shared, or the sharing has failed.
@@ -125,7 +125,7 @@ pub enum CloneFailure {
 }
 
 impl CloneFailure {
-    /// Returns true if cloning will fail for all files of the same file system.
+    /// Returns true if cloning will fail for every file of the same file system.
     pub fn is_for_good(&self) -> bool {
         match self {
             Self::NoSource | Self::Storage(CloneError::Unable { .. }) => true,
@@ -187,8 +187,8 @@ fn share(storage: &dyn Storage, file: &dyn File, job: CloneJob) -> Result<Cloned
     Ok(job.run(storage, &*source)?)
 }
 
-/// A random number generator that returns one number, which the thread that owns the real generator
-/// has drawn in advance.
+/// A source of a single random number. The thread that owns the real generator has drawn the number
+/// in advance.
 struct Once(u64);
 
 impl Entropy for Once {

@@ -3,21 +3,20 @@
 //!
 //! The filer's lock table decides for which ranges undo data is kept ([`LockAction::KeepUndo`],
 //! `DropUndo`, `Rollback`). The journal always names the valid undo data for each range. The undo
-//! data itself is stored beside the journal (`journal/src/undo`). A change passes the [`gate`]
-//! before the cache accepts it. The gate copies the overwritten data or, where the file system
-//! supports it, clones the data. A rollback restores the data through the cache.
+//! data itself is in the same storage as the journal (`journal/src/undo`). A change passes the
+//! [`gate`] before the cache accepts it. The gate copies the overwritten data or, where the file
+//! system supports it, clones the data. A rollback restores the data through the cache.
 //!
 //! | event | record in the journal | undo data |
 //! |---|---|---|
 //! | a lock was granted | `UndoKept`, before the reply | none |
 //! | its first change was accepted | | created: the file's size, then what changes overwrite |
-//! | it ended, or was rolled back | `UndoDropped`, after the lock's record | kept until that is
-//! durable |
+//! | it ended, or was rolled back | `UndoDropped`, after the lock's record | kept until that is durable |
 //!
 //! Invariants:
 //! - No byte in a range with undo data changes before its old value is durable.
 //! - After any crash, the journal names the valid undo data for each byte of an auto-recovery lock.
-//!   It names none only if the byte was not changed.
+//!   If it names none, the byte was not changed.
 //!
 //! [`LockAction::KeepUndo`]: dafs_filer::locks::LockAction::KeepUndo
 
@@ -58,19 +57,19 @@ pub struct Extent {
     pub id: UndoId,
 }
 
-/// A file with extents. It stays open, because its key is valid only while the file is open.
+/// A file that has undo data. It stays open, because its key is valid only while it is open.
 struct UndoneFile {
     handle: FileHandle,
     open: Arc<dyn File>,
-    /// The extents of the file, which do not overlap.
+    /// The ranges of the file for which undo data is kept. They do not overlap.
     extents: Vec<Extent>,
 }
 
-/// The state of a lock's undo data in this server.
+/// The state of the undo data of one lock, in this server.
 enum Blob {
     /// There is no undo data, because no change was made.
     Absent,
-    /// The undo data is as the previous server left it, and was not opened yet.
+    /// The undo data was written by the previous server and was not opened yet.
     Closed,
     /// A job is using the undo data.
     Busy,
@@ -83,15 +82,15 @@ struct Kept {
     blob: Blob,
     /// The changes that wait for the undo data.
     waiters: Vec<TaskId>,
-    /// The pieces that are saved but not durable yet.
+    /// The numbers and ranges of the pieces that are saved but not durable yet.
     fresh: VecDeque<(PieceNumber, Range<u64>)>,
     /// False if sharing blocks between the file and the undo data is known to be impossible.
     may_clone: bool,
-    /// The ranges for which cloning was tried, whether it succeeded or failed.
+    /// The ranges for which cloning was tried, successfully or not.
     tried: Ranges,
-    /// The ranges of accepted changes. `None` if they are unknown.
+    /// The ranges of the changes that were accepted. `None` if they are unknown.
     changed: Option<Ranges>,
-    /// The error of an earlier lost write that was not reported yet.
+    /// The error of an earlier write whose data was lost. It was not reported to a client yet.
     lost: Option<StoreError>,
 }
 
@@ -106,26 +105,27 @@ pub struct Undo {
     data: BTreeMap<UndoId, Kept>,
     rollbacks: Vec<Rollback>,
     clones: Clones,
-    /// Undo data whose lock has ended. It is removed when the record with this number is durable.
+    /// Undo data whose locks have ended, with the number of the record that must be durable before
+    /// it is removed.
     pending_removal: VecDeque<(RecordNumber, UndoId)>,
     /// The source of random numbers that distinguish this server's undo data from older data.
     seeds: Random,
-    /// True if a test injects a defect: the first piece is not saved.
+    /// True if a test injects the defect that the first piece is not saved.
     forgets_block: bool,
     /// The piece that was not saved because of the injected defect.
     forgotten: Option<(UndoId, Range<u64>)>,
-    /// True if a test injects a defect: blocks are shared before dirty data is written.
+    /// True if a test injects the defect that blocks are shared before dirty data is written.
     clones_unwritten: bool,
 }
 
-/// The gate's decision about a change.
+/// The decision about a change that passes the gate.
 #[derive(Debug)]
 pub enum UndoGate {
     /// The change may be made, because the bytes that it overwrites are saved.
     Open,
-    /// The change must wait. The `Need` must be satisfied first.
+    /// The change must wait until the [`Need`] is satisfied.
     Needs(Need),
-    /// The change must wait. A notice names the task when the change must be retried.
+    /// The change must wait. A notice will name the task when the change must be retried.
     Shut,
     /// The change is refused, because the bytes that it overwrites cannot be saved.
     Refused(Status),
@@ -150,7 +150,7 @@ impl Undo {
         }
     }
 
-    /// Sets the source of random numbers, and injects a defect.
+    /// Sets the source of random numbers, and the defect to inject, if any.
     pub fn prepare(&mut self, seeds: Random, defect: Option<Defect>) {
         self.seeds = seeds;
         self.forgets_block = defect == Some(Defect::ForgetUndoBlock);
@@ -208,8 +208,8 @@ impl Undo {
         self.files.entry(key).or_insert_with(made).extents.push(extent);
     }
 
-    /// Stops keeping undo data for a range. `after` is the number of the journal record of this
-    /// end. Returns the tasks whose changes need not wait any more.
+    /// Stops keeping undo data for a range. `after` is the number of the journal record which says
+    /// so. Returns the tasks whose changes need not wait any more.
     pub fn drop_range(
         &mut self,
         key: FileKey,
@@ -253,7 +253,7 @@ impl Undo {
         self.files.values().any(|file| file.handle == *handle)
     }
 
-    /// Iterates over all extents and the handles of their files.
+    /// Iterates over all extents, each with the handle of its file.
     pub fn extents(&self) -> impl Iterator<Item = (FileHandle, Extent)> + '_ {
         let with_handle = |file: &UndoneFile, extent: &Extent| (file.handle, *extent);
         self.files
@@ -269,7 +269,8 @@ impl Undo {
         found
     }
 
-    /// Removes and returns the next undo data to remove. `None` if its record is not durable yet.
+    /// Removes from the queue and returns the id of the next undo data to remove. `None` if no
+    /// record for such a removal is durable yet.
     fn next_doomed(&mut self, durable: RecordNumber) -> Option<UndoId> {
         self.pending_removal.front().filter(|(number, _)| *number <= durable)?;
         self.pending_removal.pop_front().map(|(_, id)| id)
@@ -301,10 +302,10 @@ impl Kept {
     }
 }
 
-/// The maximum number of ranges of changes that are tracked for each lock's undo data.
+/// The maximum number of changed ranges that are tracked for the undo data of one lock.
 const CHANGED_COUNT_MAX: usize = 1 << 16;
 
-/// Returns the extents without their parts inside `range`.
+/// Returns the extents without those parts that are inside `range`.
 pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     let (first, last) = (range.first(), range.last());
     let mut left = Vec::with_capacity(extents.len() + 1);
@@ -320,7 +321,7 @@ pub fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {
     left
 }
 
-/// Converts an inclusive range to offsets with an exclusive end.
+/// Converts a range with an inclusive end to offsets with an exclusive end.
 fn offsets(range: ByteRange) -> Range<u64> {
     range.first()..range.last().saturating_add(1)
 }

@@ -29,7 +29,7 @@ impl Undo {
     ///
     /// # Errors
     /// The undo data of a lock is damaged or cannot be read. The server must not start then,
-    /// because the file would stay half changed forever.
+    /// because the changes under the lock would stay in the file and could not be undone.
     pub fn restore(
         storage: &Arc<dyn Storage>,
         config: &UndoConfig,
@@ -58,8 +58,8 @@ impl Undo {
         Ok(undo)
     }
 
-    /// Keeps the part of an extent that a lock covers. After a crash, the records of one owner may
-    /// overlap.
+    /// Keeps the undo data for the part of an extent that a lock covers. After a crash, the records
+    /// of locks of one owner may overlap.
     fn take_over(&mut self, lock: &RecordedLock, extent: Extent) {
         let Some(range) = extent.range.intersection(lock.record.range) else { return };
         let key = FileKey(lock.file.key().0);

@@ -1,9 +1,10 @@
 //! Rollbacks, which restore the content that a file had when an auto-recovery lock was taken.
 //!
-//! A rollback waits until earlier changes have ended; the lock table prevents new changes. Then the
-//! saved pieces are written back through the cache, the last extent first. For each extent, the
-//! file is truncated or cleared at its old end. Finally all restored data is synced. After a crash
-//! during the rollback, the rollback starts again, because the saved pieces do not change.
+//! A rollback waits until earlier changes of the file have ended; the lock table prevents new
+//! changes. Then the saved pieces are written back through the cache, the last extent first. For
+//! each extent, the file is truncated or cleared at its old end. Finally all restored data is
+//! synced. After a crash during the rollback, the rollback starts again, because the saved pieces
+//! do not change.
 //!
 //! **The end of the file.** If the file now ends within the range, it has grown under the lock. It
 //! is truncated to its old size, but never before the start of the range, because bytes there may
@@ -29,9 +30,10 @@ pub(super) struct Rollback {
     id: RollbackId,
     key: FileKey,
     range: ByteRange,
-    /// The file, held in the cache. `None` until the rollback has started.
+    /// The cache's id of the file, which stays in use in the cache. `None` until the rollback has
+    /// started.
     file: Option<CachedFile>,
-    /// The extents still to restore, in order; the last extent is restored first.
+    /// The extents that must still be restored. The last extent in the list is restored first.
     left: Vec<Extent>,
     stage: Stage,
 }
@@ -51,7 +53,7 @@ enum Stage {
     RestoringEnd { size: u64, clear_from: u64 },
     /// The restored data is being synced.
     Syncing(CommitTicket),
-    /// A step has failed. The rollback starts again at this time.
+    /// A step has failed. The rollback starts again at the given time.
     Again(Moment),
     /// The rollback is finished.
     Over,
@@ -59,7 +61,7 @@ enum Stage {
 
 struct WriteBack {
     pieces: VecDeque<(u64, Vec<u8>)>,
-    /// The number of bytes of the first piece that have been written back.
+    /// The number of bytes of the first remaining piece that have been written back.
     done: usize,
     more: Option<Box<Source>>,
     size: u64,
@@ -74,7 +76,7 @@ enum StepResult {
 }
 
 impl Undo {
-    /// Starts the rollback of a range.
+    /// Starts the rollback of a range of a file.
     pub fn roll_back(&mut self, id: RollbackId, key: FileKey, range: ByteRange) {
         let (file, left, stage) = (None, Vec::new(), Stage::Quiet);
         self.rollbacks.push(Rollback { id, key, range, file, left, stage });
@@ -91,7 +93,8 @@ impl Blob {
     }
 }
 
-/// The maximum number of bytes written back in one step, so that other work gets its turn.
+/// The maximum number of bytes that a rollback writes back in one step, so that it does not delay
+/// other work.
 const PUT_BYTES_MAX: u32 = 1 << 20;
-/// The pause before a failed rollback starts again.
+/// The pause before a rollback that has failed starts again.
 const RETRY_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);

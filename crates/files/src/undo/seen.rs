@@ -1,8 +1,9 @@
-//! The state of undo data at the time when a change was checked.
+//! A snapshot of the undo data that exists when a change is checked.
 
 use dafs_journal::UndoId;
 
-/// The undo data that existed at some time: all undo data with ids below a number.
+/// A snapshot of the undo data that existed at some time. It stands for all undo data whose ids are
+/// less than this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoSeen(pub(super) u64);
 

@@ -16,8 +16,8 @@ use super::{Cloning, Stage};
 use crate::{FileJob, Files};
 
 impl Files<'_> {
-    /// Returns the part of a gap to copy now. `None` if the change must wait until a stretch is
-    /// cloned.
+    /// Returns the part of a gap in the undo data that must be saved by copying now. `None` if the
+    /// change must wait until a stretch is cloned.
     pub(in crate::undo) fn clone_first(
         &mut self,
         cached: CachedFile,
@@ -65,8 +65,8 @@ impl Files<'_> {
         }
     }
 
-    /// Removes the finished clones of undo data for which `is_meant` returns true. Returns the ids
-    /// of their undo data.
+    /// Removes the finished clones of the undo data that `is_meant` accepts. Returns the ids of
+    /// this undo data.
     fn end_clones(&mut self, is_meant: impl Fn(UndoId) -> bool) -> Vec<UndoId> {
         let Some(ledger) = &mut *self.ledger else { return Vec::new() };
         let is_over =
@@ -143,8 +143,8 @@ impl Files<'_> {
         }
     }
 
-    /// Returns true if a change of the stretch is in progress that was checked before the undo data
-    /// existed.
+    /// Returns true if a change of the stretch is in progress that was checked before this undo
+    /// data existed.
     fn has_older_change(&self, cached: CachedFile, id: UndoId, range: &Range<u64>) -> bool {
         let length = range.end - range.start;
         let Some(range) = ByteRange::new(range.start, length) else { return false };

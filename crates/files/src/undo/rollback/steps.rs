@@ -74,7 +74,7 @@ impl Files<'_> {
         }
     }
 
-    /// Waits until earlier changes have ended, then holds the file in the cache.
+    /// Waits until earlier changes have ended, then keeps the file in use in the cache.
     fn begin_rollback(&mut self, rollback: &mut Rollback) -> StepResult {
         let Some(ledger) = &*self.ledger else { return StepResult::Wait };
         let Some(undone) = ledger.undo.files.get(&rollback.key) else {
@@ -132,7 +132,7 @@ impl Files<'_> {
         StepResult::On
     }
 
-    /// Returns true if the changed ranges of an extent are known.
+    /// Returns true if the server knows which ranges of an extent have changed.
     fn knows_changes(&mut self, extent: &Extent) -> bool {
         self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
     }
@@ -178,7 +178,8 @@ impl Files<'_> {
         }
     }
 
-    /// Returns the source of an extent's undo data. `None` if no pieces can have been saved.
+    /// Returns the source from which an extent's undo data is read. `None` if no undo data can have
+    /// been saved.
     fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
         let undo = &self.ledger.as_ref()?.undo;
         let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;
@@ -261,7 +262,8 @@ impl Files<'_> {
         }
     }
 
-    /// Writes as many bytes as the cache has space for now. Returns the number of bytes written.
+    /// Writes as many of the bytes as the cache has space for now. Returns the number of bytes
+    /// written.
     fn put_bytes(&mut self, file: CachedFile, at: u64, bytes: &[u8]) -> Result<usize, StepResult> {
         let length = u32::try_from(bytes.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
         let (mut spans, mut jobs) = (Spans::new(), Vec::new());
@@ -285,7 +287,8 @@ impl Files<'_> {
         }
     }
 
-    /// Restores the end of the file. Bytes outside the range are not changed.
+    /// Restores the end of the file: truncates or clears what was added. Bytes outside the range
+    /// are not changed.
     fn restore_end(&mut self, rollback: &mut Rollback) -> StepResult {
         let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
             return StepResult::Wait;
