@@ -3,10 +3,11 @@
 //! If fio or its source is missing (`FIO_SOURCE`, or `target/fio` after `make fio-engine` has
 //! fetched it), this is skipped. With `DAFS_REQUIRE_FACES=1` the source is fetched if possible.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+use dafs_tests::Required;
 
 use crate::support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
 
@@ -18,20 +19,17 @@ fn source() -> Option<&'static Path> {
         let version = String::from_utf8_lossy(&said.stdout).trim().replace("fio-", "");
         let fetched = repository(&format!("target/fio/fio-{version}"));
         let source = std::env::var_os("FIO_SOURCE").map_or(fetched, PathBuf::from);
-        let is_wanted = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
-        if !source.join("fio.h").exists() && is_wanted {
+        if !source.join("fio.h").exists() && Required::Faces.is_set() {
             // Without a network, or a package of that version, there is no source.
             let _ = Command::new(repository("tools/fio/build")).arg("--source").status();
         }
-        if source.join("fio.h").exists() {
-            return Some(source);
-        }
-        // Write past the test harness, which captures the output of `eprintln!`.
-        let what = format!("the source of fio {version} is missing (FIO_SOURCE)");
-        let _ = writeln!(std::io::stderr(), "{what}: what needs it is skipped");
-        None
+        source.join("fio.h").exists().then_some(source)
     };
-    SOURCE.get_or_init(find).as_deref()
+    let found = SOURCE.get_or_init(find).as_deref();
+    if found.is_none() {
+        dafs_tests::skip("the source of the installed fio is missing (FIO_SOURCE)");
+    }
+    found
 }
 
 /// Builds the engine for the installed fio.

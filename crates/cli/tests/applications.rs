@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
+use dafs_tests::Required;
+
 fn dafs() -> Command {
     Command::new(env!("CARGO_BIN_EXE_dafs"))
 }
@@ -421,12 +423,11 @@ fn every_figure_is_drawn_in_little() {
     let (gzip, postmark) = (report("gzip.json"), report("postmark.json"));
     assert!(gzip["compressed"].as_u64().unwrap() > 0);
     assert!(postmark["checksum"].as_u64().unwrap() > 0);
-    let is_required = |name| std::env::var(name).is_ok_and(|value| value == "1");
     let shows = |report: &serde_json::Value, who: &str| {
         report["rows"].as_array().unwrap().iter().any(|row| row["who"] == who)
     };
     assert!(shows(&gzip, "dafs gzip, tcp") && shows(&postmark, "dafs shm, journal"), "{said}");
-    if is_required("DAFS_REQUIRE_PEERS") {
+    if Required::Peers.is_set() {
         let blocks = report("bench.json");
         for depth in [1, 32] {
             let is_read = |figure: &serde_json::Value| {
@@ -448,7 +449,7 @@ fn every_figure_is_drawn_in_little() {
         }
         assert!(shows(&gzip, "GNU gzip, libnfs") && shows(&postmark, "libnfs"), "{said}");
     }
-    if is_required("DAFS_REQUIRE_FACES") {
+    if Required::Faces.is_set() {
         assert!(shows(&gzip, "GNU gzip, dafs mount"), "{said}");
     }
 }
@@ -536,6 +537,7 @@ fn what_a_small_file_costs_is_counted() {
     let calls = &memory["counts"]["system_calls"];
     if calls.is_null() {
         assert!(told.contains("system calls are not counted: "), "{told}");
+        dafs_tests::skip_part("system calls cannot be counted here");
         return;
     }
     for (name, count) in [

@@ -18,11 +18,7 @@ struct Mounted {
 impl Mounted {
     /// Returns `None` and prints a message where there is no FUSE.
     fn new() -> Option<Self> {
-        let has_device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-        if !has_device || !rustix::process::geteuid().is_root() {
-            let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
-            assert!(!is_required, "DAFS_REQUIRE_FACES=1, and /dev/fuse cannot be used as root");
-            eprintln!("skipped: a mount needs /dev/fuse and root");
+        if !dafs_tests::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();

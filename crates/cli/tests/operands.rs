@@ -65,7 +65,7 @@ fn a_removal_says_what_it_has_left() {
         .output()
         .is_ok_and(|output| output.status.success());
     if !is_held {
-        eprintln!("this file system has no files that root cannot remove: not tried");
+        dafs_tests::skip("this file system has no files that root cannot remove");
         return;
     }
     let output = place.run_on(&["rm", "-rf"], &["tree"]);
@@ -267,7 +267,7 @@ fn what_a_default_list_takes_from_a_mode_stays_away() {
     let list = [2_u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
     let (name, flags) = ("system.posix_acl_default", rustix::fs::XattrFlags::empty());
     if rustix::fs::setxattr(&directory, name, &list, flags).is_err() {
-        eprintln!("skipped: this file system keeps no lists");
+        dafs_tests::skip("this file system keeps no access control lists");
         return;
     }
     let (file, tree) = (file.to_str().unwrap(), tree.to_str().unwrap());

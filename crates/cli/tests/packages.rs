@@ -30,7 +30,7 @@ fn purge(mounts: &str, first: &str) -> Option<(String, String)> {
 #[test]
 fn a_purge_takes_what_is_the_packages_and_never_fails() {
     if purge("", "").is_none() {
-        eprintln!("no mount namespaces here: not tried");
+        dafs_tests::skip("no mount namespace can be made here");
         return;
     }
     for (mounts, first) in [

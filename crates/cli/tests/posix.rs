@@ -58,7 +58,7 @@ fn tests(arguments: &[String]) -> Result<()> {
             continue;
         }
         if !can_mount()? {
-            println!("test {name} ... skipped: a mount needs /dev/fuse and root");
+            dafs_tests::skip_named(name, "a mount needs /dev/fuse and root");
             continue;
         }
         test().context(name)?;
@@ -71,9 +71,8 @@ fn tests(arguments: &[String]) -> Result<()> {
 type Test = (&'static str, fn() -> Result<()>);
 
 fn can_mount() -> Result<bool> {
-    let has_device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let can = has_device && rustix::process::geteuid().is_root();
-    let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
+    let can = dafs_tests::has_fuse();
+    let is_required = dafs_tests::Required::Faces.is_set();
     ensure!(can || !is_required, "DAFS_REQUIRE_FACES=1, and /dev/fuse cannot be used as root");
     Ok(can)
 }

@@ -475,7 +475,7 @@ mod tests {
             let memory = Memory::anonymous(64 * PAGE_BYTES, Pages::Small).unwrap();
             let watched = Watched::new(memory.address() as usize, 1);
             if matches!(watched, Err(WatchError::Unavailable { .. })) {
-                eprintln!("\n*** SKIPPED: this kernel watches no memory\n");
+                dafs_tests::skip("this kernel watches no memory");
                 return None;
             }
             let limits = CacheLimits { entries_max, bytes_max, ..CacheLimits::default() };

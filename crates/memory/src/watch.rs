@@ -593,7 +593,7 @@ mod tests {
                 // Other tests change the memory of this process.
                 Err(WatchError::Unsettled { .. }) => std::thread::yield_now(),
                 Err(WatchError::Unavailable { source }) => {
-                    eprintln!("\n*** SKIPPED: this kernel watches no memory: {source}\n");
+                    dafs_tests::skip(format_args!("this kernel watches no memory: {source}"));
                     return None;
                 }
                 Err(other) => panic!("{other}"),

@@ -47,7 +47,7 @@ fn everywhere(check: impl Fn(&dyn Store)) {
     let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
     check(&MemoryStore::new(limits));
     if !rustix::process::geteuid().is_root() {
-        eprintln!("local directories skipped: not the superuser, who can give files away");
+        dafs_tests::skip_part("only root can give files of local directories away");
         return;
     }
     let place = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn everywhere(check: impl Fn(&dyn Store)) {
     let store = LocalStore::new(&LocalConfig::new(&tree, place.path().join("state"))).unwrap();
     let top = top(&store);
     if store.fs_attributes(&root(), &top).unwrap().acl_support == Some(0) {
-        eprintln!("local directories skipped: this file system keeps no lists");
+        dafs_tests::skip_part("this file system keeps no access control lists");
         return;
     }
     check(&store);
@@ -296,8 +296,7 @@ fn kernel_says(path: &std::path::Path, who: &Credentials) -> [bool; 3] {
 #[test]
 fn the_kernel_would_have_said_the_same() {
     use std::os::unix::fs::{PermissionsExt, chown};
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: not the superuser, who can be anybody");
+    if !dafs_tests::is_root() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
@@ -311,7 +310,7 @@ fn the_kernel_would_have_said_the_same() {
     chown(&path, Some(1), Some(10)).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
     if kernel_says(&path, &user(5, &[])) != [true; 3] {
-        eprintln!("skipped: the way to {} is closed to others", path.display());
+        dafs_tests::skip(format_args!("the way to {} is closed to others", path.display()));
         return;
     }
     let store = LocalStore::new(&LocalConfig::new(&tree, place.path().join("state"))).unwrap();
@@ -335,7 +334,7 @@ fn the_kernel_would_have_said_the_same() {
         let list = kernel_form(&entries);
         let flags = rustix::fs::XattrFlags::empty();
         if rustix::fs::setxattr(&path, "system.posix_acl_access", &list, flags).is_err() {
-            eprintln!("skipped: this file system keeps no lists");
+            dafs_tests::skip("this file system keeps no access control lists");
             return;
         }
         let groups: Vec<u32> = [10, 50, 60].into_iter().filter(|_| numbers.percent(50)).collect();

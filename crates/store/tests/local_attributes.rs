@@ -45,11 +45,7 @@ fn user(uid: u32) -> Credentials {
 }
 
 fn is_privileged() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("skipped: not the superuser, who can give files away");
-    }
-    is_root
+    dafs_tests::is_root()
 }
 
 /// Runs a check on a file and on a directory, with kernel handles and without. Skipped if the file
@@ -63,7 +59,7 @@ fn over_each(check: impl Fn(&LocalConfig, &LocalStore, &FileHandle)) {
         std::fs::write(place.tree.join("object"), b"data").unwrap();
         let store = LocalStore::new(&config).unwrap();
         if probe.is_err() {
-            eprintln!("skipped: this file system keeps no extended attributes");
+            dafs_tests::skip("this file system keeps no extended attributes");
             let refused = store.open_attributes(&root(), &object(&store));
             assert_eq!(refused.err(), Some(StoreError::NotSupported), "and must say so");
             return;

@@ -72,7 +72,7 @@ fn keeps_attributes(fixture: &Fixture) -> bool {
     let kept = rustix::fs::setxattr(&file, "user.probe", b"1", XattrFlags::empty()).is_ok();
     std::fs::remove_file(&file).unwrap();
     if !kept {
-        eprintln!("skipped: this file system keeps no extended attributes");
+        dafs_tests::skip("this file system keeps no extended attributes");
     }
     kept
 }
@@ -94,7 +94,7 @@ fn keeps_lists(fixture: &Fixture) -> bool {
     let kept = rustix::fs::setxattr(&file, name, &list, XattrFlags::empty()).is_ok();
     std::fs::remove_file(&file).unwrap();
     if !kept {
-        eprintln!("skipped: this file system keeps no access control lists");
+        dafs_tests::skip("this file system keeps no access control lists");
     }
     kept
 }
@@ -347,7 +347,7 @@ fn quotas_that_are_off_are_not_made_up() {
         let root = std::fs::File::open(fixture.root()).unwrap();
         let uid = rustix::process::getuid().as_raw();
         if dafs_memory::quota::Quota::of_user(std::os::fd::AsFd::as_fd(&root), uid).is_ok() {
-            eprintln!("skipped: quotas are on here");
+            dafs_tests::skip("this file system has quotas");
             return;
         }
         assert_eq!((told.quota_hard, told.quota_soft, told.quota_used), (None, None, None));

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use dafs_tests::Required;
+
 use crate::program::dafs;
 
 /// A directory, a server of its subdirectory `export`, and mounts of that. All end when this is
@@ -42,10 +44,8 @@ impl Host {
     }
 
     fn of_by(export: Option<PathBuf>, port: Option<u16>) -> Option<Self> {
-        let has_device =
-            std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-        if !has_device || !rustix::process::geteuid().is_root() {
-            return missing("/dev/fuse that can be used, and root");
+        if !dafs_tests::can_mount() {
+            return None;
         }
         let directory = tempfile::tempdir().unwrap();
         let export = export.unwrap_or_else(|| directory.path().join("export"));
@@ -181,20 +181,13 @@ impl Drop for Host {
 
 /// Skips a test with a message, unless all tests are required.
 pub(crate) fn missing<T>(what: &str) -> Option<T> {
-    let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
-    assert!(!is_required, "DAFS_REQUIRE_FACES=1, and there is no {what}");
-    eprintln!("skipped: this test needs {what}");
+    Required::Faces.skip(format_args!("there is no {what}"));
     None
 }
 
-/// True if the programs are available. Otherwise prints a message.
+/// True if the programs are available. Otherwise says that the test is skipped.
 pub(crate) fn have(programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).exists());
-    match programs.iter().find(|name| !is_there(name)) {
-        Some(name) => missing(name).unwrap_or(false),
-        None => true,
-    }
+    Required::Faces.has_programs(programs)
 }
 
 /// Runs a shell command in a directory.

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use dafs_tests::Required;
+
 use crate::program::dafs;
 
 /// A served directory, and the state that servers keep across restarts.
@@ -35,9 +37,7 @@ impl Place {
     #[allow(dead_code)]
     pub(crate) fn small() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            let is_required = std::env::var("DAFS_REQUIRE_FACES").is_ok_and(|value| value == "1");
-            assert!(!is_required, "only root can mount a small disk");
-            eprintln!("skipped: only root can mount a small disk");
+            Required::Faces.skip("only root can mount a small disk");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();

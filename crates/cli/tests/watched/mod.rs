@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use dafs_client::{Client, ClientConfig, Label, Location, Session, SessionOptions};
+use dafs_tests::Required;
 
 /// `dafs serve --http` in a separate process.
 pub(crate) struct Server {
@@ -116,10 +117,8 @@ pub(crate) struct Answer {
 /// failure.
 pub(crate) fn has(program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok();
-    let is_required = std::env::var_os("DAFS_REQUIRE_WATCH").is_some_and(|is| is == "1");
-    assert!(is_here || !is_required, "DAFS_REQUIRE_WATCH=1, and there is no {program}");
     if !is_here {
-        eprintln!("there is no {program}: skipped");
+        Required::Watch.skip(format_args!("there is no {program}"));
     }
     is_here
 }

@@ -139,7 +139,7 @@ macro_rules! provider {
             fn $case() {
                 let (provider, case) = (module_path!(), stringify!($case));
                 match $crate::fixture::excuse(provider, case) {
-                    Some(why) => eprintln!("{provider}::{case} is excused: {why}"),
+                    Some(why) => dafs_tests::skip(why),
                     None => $crate::$module::$case(&$fixture),
                 }
             }

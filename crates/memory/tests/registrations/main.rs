@@ -46,11 +46,10 @@ struct Worker<'s> {
 
 /// Returns a setting. Prints a message and returns `None` if the kernel lacks a feature.
 fn setting(limits: CacheLimits) -> Option<Setting> {
-    let skipped = |what: &str| eprintln!("\n*** SKIPPED: {what}\n");
     let probe = Mapping::new(1);
     let watched = Watched::new(probe.address, PAGE_BYTES);
     if let Err(WatchError::Unavailable { source }) = watched {
-        skipped(&format!("this kernel watches no memory: {source}"));
+        dafs_tests::skip(format_args!("this kernel watches no memory: {source}"));
         return None;
     }
     match Device::new() {
@@ -59,7 +58,7 @@ fn setting(limits: CacheLimits) -> Option<Setting> {
             Some(Setting { device, cache, exchange: Mutex::default() })
         }
         Err(error) => {
-            skipped(&format!("this kernel has no io_uring: {error}"));
+            dafs_tests::skip(format_args!("this kernel has no io_uring: {error}"));
             None
         }
     }

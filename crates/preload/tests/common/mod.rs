@@ -9,6 +9,7 @@ use std::time::Duration;
 use dafs_dat::Address;
 use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
+use dafs_tests::Required;
 use dafs_types::Credentials;
 
 /// A server in a separate thread, with its directory.
@@ -103,18 +104,7 @@ pub(crate) fn library() -> PathBuf {
     built
 }
 
-/// True if the programs are available. Otherwise prints that the test is skipped.
+/// True if the programs are available. Otherwise says that the test is skipped.
 pub(crate) fn has(programs: &[&str]) -> bool {
-    let is_there = |name: &&str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
-    };
-    let missing: Vec<_> = programs.iter().filter(|name| !is_there(name)).collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let is_required = std::env::var("DAFS_REQUIRE_FACES").is_ok_and(|value| value == "1");
-    assert!(!is_required, "these programs are missing: {missing:?}");
-    eprintln!("\n*** SKIPPED: these programs are missing: {missing:?}\n");
-    false
+    Required::Faces.has_programs(programs)
 }

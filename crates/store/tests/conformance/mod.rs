@@ -14,7 +14,7 @@ mod suite;
 pub(crate) use suite::settled;
 
 fn is_privileged() -> bool {
-    rustix::process::geteuid().is_root()
+    dafs_tests::is_root()
 }
 
 /// Runs a check on every store.

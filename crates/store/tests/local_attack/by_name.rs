@@ -164,7 +164,7 @@ fn comes_first() {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let told = Command::new("chrt").args(["--fifo", "--pid", "1", &own]).output();
     if !told.is_ok_and(|told| told.status.success()) {
-        eprintln!("no thread can be given priority here: what is swapped in comes by chance");
+        dafs_tests::skip_part("no thread can get priority, so the race depends on chance");
     }
 }
 

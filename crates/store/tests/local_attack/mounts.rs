@@ -23,8 +23,7 @@ fn with_mounts(name: &str, test: impl FnOnce()) {
     if std::env::var_os(WITHIN).is_some() {
         return test();
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: not the superuser, who can mount file systems");
+    if !dafs_tests::is_root() {
         return;
     }
     let apart = |command: &mut Command| {
@@ -34,7 +33,7 @@ fn with_mounts(name: &str, test: impl FnOnce()) {
     let mut probe = Command::new("unshare");
     apart(&mut probe);
     if !probe.arg("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no name space for mounts can be had here");
+        dafs_tests::skip("no mount namespace can be made here");
         return;
     }
     let mut command = Command::new("unshare");
@@ -122,7 +121,7 @@ fn check_crossing(kernel: bool) {
     mount_bind(&place.outside, place.tree.join("bound")).unwrap();
     let silent = mount_silent(&place.tree.join("silent"));
     if silent.is_none() {
-        eprintln!("no FUSE here: nothing that never answers is tried");
+        dafs_tests::skip_part("there is no FUSE, so no file system that never answers");
         std::fs::remove_dir(place.tree.join("silent")).unwrap();
     }
 
@@ -178,7 +177,7 @@ fn check_silence(kernel: bool) {
     let (mine, file) = (find(&store, "mine"), find(&store, "mine/file"));
     // Mounted while the store is using the directory.
     let Some(_silent) = mount_silent(&path) else {
-        eprintln!("skipped: no FUSE here");
+        dafs_tests::skip("there is no FUSE");
         return;
     };
     let begun = Instant::now();

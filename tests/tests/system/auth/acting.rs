@@ -8,7 +8,7 @@ use dafs_server::Peers;
 use dafs_store::local::Squash;
 use dafs_types::Credentials;
 
-use super::{is_root, open_to_all, owner, passwords, try_connect};
+use super::{open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, Transport, far, transports};
 
 /// Starts a server that trusts this user and anonymous clients.
@@ -35,7 +35,7 @@ fn id(uid: u32) -> ActFor<'static> {
 
 #[test]
 fn one_session_makes_files_for_several() {
-    if !is_root("one_session_makes_files_for_several") {
+    if !dafs_tests::is_root() {
         return;
     }
     for transport in transports() {
@@ -69,7 +69,7 @@ fn one_session_makes_files_for_several() {
 /// System calls interpret -1 as "unchanged", so objects of such a user would remain root's.
 #[test]
 fn the_number_that_no_user_has_escapes_no_squash() {
-    if !is_root("the_number_that_no_user_has_escapes_no_squash") {
+    if !dafs_tests::is_root() {
         return;
     }
     let fixture = trusting(Squash::Root);
@@ -95,7 +95,7 @@ fn the_number_that_no_user_has_escapes_no_squash() {
 /// Each request of a chain runs as the user it names, concurrently with the session's own requests.
 #[test]
 fn chains_act_for_others_too() {
-    if !is_root("chains_act_for_others_too") {
+    if !dafs_tests::is_root() {
         return;
     }
     for transport in transports() {
@@ -142,7 +142,7 @@ fn trusted_clients_fence_file_systems_for_themselves_alone() {
 
 #[test]
 fn users_are_known_by_name() {
-    if !is_root("users_are_known_by_name") {
+    if !dafs_tests::is_root() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

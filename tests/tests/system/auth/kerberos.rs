@@ -12,7 +12,7 @@ use dafs_client::{
 use dafs_gss::ServiceOptions;
 use dafs_server::{ConnectRule, KerberosConfig, Peers, ServerConfig};
 
-use super::{is_root, open_to_all, owner, passwords, try_connect};
+use super::{open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 
@@ -100,7 +100,7 @@ fn a_ticket_opens_a_session() {
             let service = "dafs/server.dafs.test@DAFS.TEST";
             assert_eq!(identity.server.as_deref(), Some(service));
             assert!(identity.time_left().unwrap() > std::time::Duration::from_secs(3600));
-            if is_root("who made it") {
+            if rustix::process::geteuid().is_root() {
                 let name = format!("by-alice-{transport:?}");
                 session.open(format!("/{name}"), &OpenOptions::write()).unwrap();
                 assert_eq!(owner(&fixture.local(&name)), ALICE);
@@ -111,9 +111,11 @@ fn a_ticket_opens_a_session() {
         }
         let options = with_ticket(realm, "bob", "builder");
         let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
-        if is_root("who made it") {
+        if rustix::process::geteuid().is_root() {
             session.open("/by-bob", &OpenOptions::write()).unwrap();
             assert_eq!(owner(&fixture.local("by-bob")), BOB);
+        } else {
+            dafs_tests::skip_part("only root can make files of others");
         }
     });
 }

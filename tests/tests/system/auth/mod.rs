@@ -29,16 +29,6 @@ fn try_connect(
     client.connect_to(&fixture.address(transport), options)
 }
 
-/// True if this process can create files for other users. Otherwise prints that the test is
-/// skipped.
-fn is_root(test: &str) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("\n*** SKIPPED {test}: it needs the rights of root\n");
-    }
-    is_root
-}
-
 /// Makes a password file with these users, whose passwords are their names.
 fn passwords(file: &Path, users: &[(&str, u32)]) {
     let mut passwords = PasswordFile::default();

@@ -14,7 +14,7 @@ use dafs_server::{KerberosConfig, Peers, ServerConfig};
 use dafs_store::local::Squash;
 
 use super::kerberos::{by_kerberos, kerberos_config, populate, serve};
-use super::{is_root, open_to_all, owner, try_connect};
+use super::{open_to_all, owner, try_connect};
 use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 use crate::reconnect::proxy::Proxy;
@@ -227,7 +227,7 @@ fn trusting(does: bool) -> impl Fn(&mut ServerConfig) {
 
 #[test]
 fn who_acts_for_others_does_so_after_a_restart() {
-    if !is_root("who_acts_for_others_does_so_after_a_restart") {
+    if !dafs_tests::is_root() {
         return;
     }
     for transport in transports() {

@@ -5,7 +5,7 @@ use dafs_server::{AccessRules, ConnectRule, ExportRules, PartialTerms, Peers, Se
 use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
-use super::{is_root, open_to_all, owner, passwords, try_connect};
+use super::{open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, Transport, far, transports};
 
 fn from(places: &[&str]) -> Peers {
@@ -153,7 +153,7 @@ fn an_export_may_be_read_only_for_some() {
 
 #[test]
 fn root_of_elsewhere_is_nobody_unless_that_is_said() {
-    if !is_root("root_of_elsewhere_is_nobody_unless_that_is_said") {
+    if !dafs_tests::is_root() {
         return;
     }
     let someone = Credentials::plain(5007, 5007).unwrap();
