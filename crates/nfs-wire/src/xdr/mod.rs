@@ -34,7 +34,6 @@ mod shape;
 mod values;
 mod writer;
 
-#[allow(unused_imports, reason = "what they make names them")]
 pub(crate) use declare::{bind, content, declare_union, otherwise, union_arms, xdr};
 pub use error::XdrError;
 pub use reader::{Place, Reader};
@@ -90,7 +89,7 @@ pub const fn padding(length: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(unreachable_pub, reason = "the macro declares public types")]
+    #![allow(unreachable_pub, dead_code, reason = "the macro declares public types")]
 
     use super::*;
 

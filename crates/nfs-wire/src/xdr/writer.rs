@@ -185,6 +185,32 @@ impl Writer {
         }
     }
 
+    /// Returns the number of bytes, with payloads, that were appended after the number of a slot.
+    #[must_use]
+    pub fn length_after(&self, slot: Slot) -> usize {
+        let gaps = self.gaps[..self.gap_count].iter();
+        let outside: usize = gaps.filter(|gap| gap.at > slot.0).map(|gap| gap.length).sum();
+        self.bytes.len().saturating_sub(slot.0 + 4) + outside
+    }
+
+    /// Appends a true and the item of a linked list, unless the message would then be longer than
+    /// `length_max` bytes. Returns whether the item was appended.
+    pub fn chain_item<'b, T: super::Xdr<'b>>(&mut self, item: &T, length_max: usize) -> bool {
+        let mark = self.mark();
+        self.u32(1);
+        item.encode(self);
+        let fits = self.fault.is_none() && self.length() <= length_max;
+        if !fits {
+            self.rewind(mark);
+        }
+        fits
+    }
+
+    /// Appends the false that ends a linked list.
+    pub fn chain_end(&mut self) {
+        self.u32(0);
+    }
+
     /// Returns the current state, to return to it if what follows does not fit.
     #[must_use]
     pub const fn mark(&self) -> Mark {

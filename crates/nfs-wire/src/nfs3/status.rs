@@ -1,0 +1,67 @@
+//! The status of a procedure (RFC 1813 section 2.6).
+
+use crate::xdr::xdr;
+
+xdr! {
+    /// The status of a procedure. A value that is not listed is an error.
+    enum Status {
+        /// The procedure has succeeded.
+        Ok = 0,
+        /// The caller is not the owner and not privileged.
+        Perm = 1,
+        /// The file or name does not exist.
+        NoEnt = 2,
+        /// The storage failed to read or write.
+        Io = 5,
+        /// The device does not exist.
+        NxIo = 6,
+        /// The caller's rights do not allow this.
+        Acces = 13,
+        /// A file of this name exists already.
+        Exist = 17,
+        /// The names are in different file systems.
+        XDev = 18,
+        /// The device does not support this.
+        NoDev = 19,
+        /// The handle is not that of a directory.
+        NotDir = 20,
+        /// The handle is that of a directory.
+        IsDir = 21,
+        /// An argument has a value that is not allowed.
+        Inval = 22,
+        /// The file would become too large.
+        FBig = 27,
+        /// There is no space left on the device.
+        NoSpc = 28,
+        /// The file system can only be read.
+        RoFs = 30,
+        /// The file has too many hard links.
+        MLink = 31,
+        /// The name is too long for the file system.
+        NameTooLong = 63,
+        /// The directory is not empty.
+        NotEmpty = 66,
+        /// The user's quota is used up.
+        DQuot = 69,
+        /// The file of the handle does not exist any more.
+        Stale = 70,
+        /// The path has too many levels of remote systems.
+        Remote = 71,
+        /// The handle is not one that the server made.
+        BadHandle = 10001,
+        /// The guard of SETATTR differs from the file's time.
+        NotSync = 10002,
+        /// The cookie of a directory is not valid any more.
+        BadCookie = 10003,
+        /// The server does not support the procedure.
+        NotSupp = 10004,
+        /// The buffer or count is too small.
+        TooSmall = 10005,
+        /// The server failed for another reason.
+        ServerFault = 10006,
+        /// The server does not support the type of file.
+        BadType = 10007,
+        /// The server needs time; the client should ask again later.
+        Jukebox = 10008,
+    }
+}

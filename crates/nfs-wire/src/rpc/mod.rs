@@ -1,0 +1,22 @@
+//! ONC RPC version 2 (RFC 5531): calls, replies, and the records that carry them.
+//!
+//! Invariant: a call whose identifier could be read can be answered, whatever else is wrong with
+//! it. [`CallError`] says how.
+
+mod auth;
+pub mod gss;
+mod message;
+mod records;
+
+pub use auth::{
+    AUTH_BYTES_MAX, Auth, AuthSys, Credential, GROUPS_MAX, MACHINE_NAME_BYTES_MAX, START_TLS,
+    flavor,
+};
+pub use message::{
+    AcceptStat, Accepted, AuthStat, Call, CallError, MessageType, Outcome, RPC_VERSION, Refused,
+    RejectStat, Rejected, Reply, ReplyBody, ReplyStat, Target, Versions, decode_call, encode_call,
+    encode_reply, failure, success,
+};
+pub use records::{
+    FRAGMENTS_MAX, MARK_BYTES, RECORD_BYTES_LIMIT, RecordError, Records, begin_record, end_record,
+};
