@@ -8,16 +8,17 @@
 use crate::storage::{Blob, StorageError, read_whole};
 use crate::test_hooks::{Mutation, is_on};
 
-/// The block size in bytes, at whose multiples groups begin. Writing a block never tears another.
+/// The size in bytes of a block. Groups begin at multiples of it, so that writing one block never
+/// tears another block.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// The greatest length of a group, for which recovery allocates memory.
+/// The maximum length of a group in bytes. Recovery allocates memory for a group of this length.
 pub(crate) const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// Ties a group to the blob for which it was written. Checksums include it, so a frame left by an
-/// earlier use of the blob is never mistaken for a frame of this use.
+/// Identifies the use of a blob for which a group was written. Checksums include it, so a frame
+/// that is left from an earlier use of the blob is never mistaken for a frame of the present use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// A random number that identifies the journal, or the undo data of one lock.
+    /// A random number that identifies the journal or the undo data of one lock.
     pub stream: u64,
     /// The number of the segment.
     pub part: u64,
@@ -32,10 +33,10 @@ pub(crate) struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// A group that is being filled or written. Its memory is reused for later groups.
+/// The buffer of a group that is being filled or written. Its memory is reused for later groups.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBuffer {
-    /// Room for the header, then the frames, then padding after [`GroupBuffer::seal`].
+    /// The space for the header, then the frames, then (after [`GroupBuffer::seal`]) padding.
     bytes: Vec<u8>,
     frame_count: u32,
 }
@@ -50,17 +51,18 @@ impl GroupBuffer {
         self.frame_count == 0
     }
 
-    /// Returns the number of bytes that the group takes in its blob.
+    /// Returns the number of bytes that the group will take in its blob.
     pub(crate) fn padded_length(&self) -> u64 {
         Self::padded_length_of(self.frame_bytes())
     }
 
-    /// Returns the number of bytes that a group with `frame_bytes` bytes of frames takes.
+    /// Returns the number of bytes that a group with `frame_bytes` bytes of frames takes in its
+    /// blob.
     pub(crate) fn padded_length_of(frame_bytes: usize) -> u64 {
         (HEADER_BYTES + frame_bytes).next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Returns the number of bytes of frames so far.
+    /// Returns the number of bytes of the frames that were added so far.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
     }
@@ -72,7 +74,7 @@ impl GroupBuffer {
         self.frame_count += 1;
     }
 
-    /// Adds a frame that [`push_frame`] has written elsewhere.
+    /// Adds a frame that [`push_frame`] has already encoded.
     pub(crate) fn push_encoded(&mut self, frame: &[u8]) {
         self.open();
         self.bytes.extend_from_slice(frame);
@@ -85,7 +87,7 @@ impl GroupBuffer {
         }
     }
 
-    /// Adds checksums and padding. Returns the bytes to write at `offset`.
+    /// Adds the checksums and padding. Returns the complete group, to be written at `offset`.
     pub(crate) fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
         self.open();
         let length = self.bytes.len();
@@ -121,7 +123,8 @@ impl Lineage {
     }
 }
 
-/// Appends a frame without its checksum, and returns its number of bytes.
+/// Encodes a frame without its checksum at the end of a buffer. Returns the number of bytes of the
+/// frame.
 pub(crate) fn push_frame(
     bytes: &mut Vec<u8>,
     kind: u16,
@@ -154,32 +157,33 @@ pub(crate) const fn frame_bytes_of(payload_length: usize) -> usize {
     FRAME_HEADER_BYTES + payload_length.next_multiple_of(FRAME_ALIGNMENT)
 }
 
-/// Returns the checksum of a frame. It covers everything except itself and the padding.
+/// Returns the checksum of a frame. It covers all bytes of the frame except the checksum itself and
+/// the padding.
 fn frame_sum(seed: u32, frame: &[u8]) -> u32 {
     let length = get_u32(frame, 0) as usize;
     let sum = crc32c::crc32c_append(seed, &frame[..FRAME_SUM_AT]);
     crc32c::crc32c_append(sum, &frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length])
 }
 
-/// A complete group that was read.
+/// A complete group that was read from a blob.
 #[derive(Debug, Default)]
 pub(crate) struct GroupRead {
     bytes: Vec<u8>,
     length: usize,
 }
 
-/// What was found where a group was expected.
+/// The result of looking for a group at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A complete group that takes this many bytes.
+    /// There is a complete group, which takes this many bytes.
     Group(u64),
-    /// No group, for this reason.
+    /// There is no complete group. The text gives the reason.
     Nothing(&'static str),
 }
 
 impl GroupRead {
-    /// Reads the group at `offset`. It must be complete, end by `limit`, have been written for this
-    /// position, and begin with `first_number`.
+    /// Reads the group at `offset`. The group must be complete, end no later than `limit`, have
+    /// been written for this position, and begin with the number `first_number`.
     pub(crate) fn read(
         &mut self,
         blob: &dyn Blob,
@@ -193,7 +197,7 @@ impl GroupRead {
         })
     }
 
-    /// Reads a group as [`GroupRead::read`] does, whichever number the group begins with.
+    /// Reads a group like [`GroupRead::read`], but accepts any number of its first frame.
     pub(crate) fn read_as_it_stands(
         &mut self,
         blob: &dyn Blob,
@@ -246,12 +250,13 @@ impl GroupRead {
         Ok(Found::Group(padded as u64))
     }
 
-    /// Returns the frames of the group that was read most recently.
+    /// Iterates over the frames of the group that was read most recently.
     pub(crate) fn frames(&self) -> Frames<'_> {
         Frames { bytes: &self.bytes[..self.length], at: HEADER_BYTES }
     }
 
-    /// Returns the frame at `at` in the group that was read most recently, and the next position.
+    /// Returns the frame at the offset `at` of the group that was read most recently, and the
+    /// offset of the next frame.
     pub(crate) fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
         let mut frames = Frames { bytes: &self.bytes[..self.length], at: at.max(HEADER_BYTES) };
         let frame = frames.next()?;
@@ -264,8 +269,8 @@ impl GroupRead {
     }
 }
 
-/// Finds the header of a group of this lineage after a position at which no complete group was
-/// found. Such a group proves that the data at that position was once on stable storage.
+/// Finds the header of a group of this lineage after an offset at which there is no complete group.
+/// If there is such a header, the data at the offset was once on stable storage.
 pub(crate) fn find_later_group(
     blob: &dyn Blob,
     lineage: Lineage,
@@ -305,7 +310,7 @@ pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>
     Ok(header.map(|header| header.lineage))
 }
 
-/// The frames of a group whose checksums are correct.
+/// Iterates over the frames of a group whose checksums were found correct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frames<'a> {
     bytes: &'a [u8],
@@ -329,7 +334,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// The contents of a group's header.
+/// The decoded header of a group.
 #[derive(Clone, Copy)]
 struct GroupHeader {
     lineage: Lineage,
@@ -365,7 +370,7 @@ impl GroupHeader {
     }
 }
 
-/// Checks that a group's frames fill it and that their checksums are correct.
+/// Checks that the frames of a group fill it and that their checksums are correct.
 fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), &'static str> {
     let seed = lineage.seed();
     let mut at = HEADER_BYTES;
@@ -414,7 +419,7 @@ const FRAME_HEADER_BYTES: usize = 24;
 const FRAME_SUM_AT: usize = 20;
 /// The alignment in bytes of the start of each frame.
 const FRAME_ALIGNMENT: usize = 8;
-/// The number of bytes read at a time in search of later groups.
+/// The number of bytes read at a time when searching for later groups.
 const SEARCH_BYTES: usize = 256 * BLOCK_BYTES;
 const _: () = assert!(HEADER_BYTES.is_multiple_of(FRAME_ALIGNMENT));
 

@@ -6,9 +6,10 @@
 //! [`storage`], a flat directory of named blobs. In production it is a real directory; in tests it
 //! is a model of a disk that crashes.
 //!
-//! Invariant: data reported as durable survives every crash, and data once found lost never
-//! reappears. `docs/spec/journal.md` specifies the bytes on disk and the guarantees of recovery.
-//! This crate handles bytes, records and files, and knows no protocol messages or sessions.
+//! Invariant: data that was reported as durable survives every crash, and data that recovery has
+//! once found lost never reappears. `docs/spec/journal.md` specifies the bytes on disk and the
+//! guarantees of recovery. This crate handles bytes, records and files, and knows no protocol
+//! messages or sessions.
 #![forbid(unsafe_code)]
 
 mod group;

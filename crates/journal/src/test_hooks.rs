@@ -1,28 +1,28 @@
-//! Switches that introduce defects, by which tests show that they would detect them.
+//! Switches that introduce defects, so that tests can show that they detect the defects.
 //!
 //! Invariant: outside this crate's own tests no switch is ever on, and the compiler removes the
-//! code that it guards.
+//! code that the switches guard.
 
-/// A deliberate defect.
+/// A defect that a test introduces deliberately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
     /// A group is reported as durable without a sync.
     SkipGroupSync,
     /// A new segment's header is not synced before groups follow it.
     SkipHeaderSync,
-    /// Undo data records that blocks are shared before the shared blocks are durable.
+    /// The undo data records that blocks are shared before the shared blocks are durable.
     SkipCloneSync,
-    /// Saved bytes are cloned again, with their present contents.
+    /// Bytes that were saved already are cloned again, with their present contents.
     CloneSaved,
     /// The name of a new blob is not synced.
     SkipNamesSync,
-    /// Recovery does not make durable what it found.
+    /// Recovery does not make durable the data that it has found.
     SkipRecoverySync,
     /// Groups of another use of a segment, or of another position, are accepted.
     TrustStale,
     /// Old segments are freed before the checkpoint is durable.
     RecycleEarly,
-    /// A failed sync is repeated instead of poisoning the log.
+    /// After a failed sync, the sync is repeated and the log continues.
     RetrySync,
 }
 
@@ -48,7 +48,7 @@ mod switches {
         ON.get() == Some(mutation)
     }
 
-    /// Runs `run` with a defect, or with none.
+    /// Calls `run` with this defect, or with no defect.
     pub(crate) fn with<T>(mutation: Option<Mutation>, run: impl FnOnce() -> T) -> T {
         ON.set(mutation);
         let result = run();

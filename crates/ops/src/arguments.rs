@@ -1,4 +1,4 @@
-//! The arguments of operations. Each record has the name of its operation.
+//! The arguments of operations. Each record is named after its operation.
 //!
 //! Invariant: the encoding of a record never changes. An operation that needs more arguments gets a
 //! new row and a new number in the table of operations.
@@ -19,7 +19,7 @@ record! {
 }
 
 record! {
-    /// The arguments of an operation on one object, without further arguments.
+    /// The argument of an operation on one object that has no further arguments.
     #[derive(Copy)]
     OneFile {
         /// The handle of the object that the request concerns.
@@ -42,13 +42,13 @@ choice! {
     /// The claim under which a file is opened.
     #[derive(Copy)]
     Claim<'m> {
-        /// A new open of a file, by name.
+        /// A new open of a file that is named by its path.
         Null = 0 {
-            /// The path, starting at the directory. The single name `.` means the starting object
-            /// itself.
+            /// The path, which starts at the directory. The single name `.` means the object at
+            /// which the path starts.
             path: Names<'m>,
         },
-        /// The file was open before the server restarted.
+        /// A reclaim of an open that the caller held before the server restarted.
         Previous = 1,
         /// A new open under a delegation that the caller holds.
         DelegateCurrent = 2 {
@@ -92,7 +92,7 @@ choice! {
 }
 
 impl Creation {
-    /// Returns true if the open may create a file or truncate one.
+    /// Returns true if the open may create or truncate a file.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         !matches!(self, Self::NoCreate)
@@ -111,7 +111,8 @@ impl Creation {
 record! {
     /// Opens a file, and creates it if requested.
     Open<'m> {
-        /// The directory at which the path starts; for a reclaim, the file itself.
+        /// The handle of the directory at which the path starts. For a reclaim, the handle of the
+        /// file itself.
         from: FileHandle,
         /// The claim of the open.
         claim: Claim<'m>,
@@ -125,7 +126,8 @@ record! {
         access: ShareAccess,
         /// The access that the open denies to other opens.
         deny: ShareDeny,
-        /// The share key that all opens of the file must present.
+        /// The share key. If an open of the file has a key, all other opens with a key must have
+        /// the same key.
         key: Option<ShareKey>,
     }
 }
@@ -153,13 +155,13 @@ record! {
         access: ShareAccess,
         /// The access that the open continues to deny to other opens.
         deny: ShareDeny,
-        /// The share key; `None` gives up the key.
+        /// The share key that the open still has. `None` gives up the key.
         key: Option<ShareKey>,
     }
 }
 
 choice! {
-    /// An object that is not a regular file.
+    /// The object that a CreateNode operation creates. It is not a regular file.
     #[derive(Copy)]
     NewNode<'m> {
         /// A directory without entries.
@@ -257,7 +259,8 @@ record! {
 }
 
 record! {
-    /// Attributes that require extra system calls and are returned only on request.
+    /// Selects the attributes that require extra system calls, so that they are returned only on
+    /// request.
     #[derive(Copy, Default, Hash)]
     Extras {
         /// True to return whether the object has named attributes.
@@ -275,15 +278,15 @@ record! {
     List {
         /// The handle of the directory.
         directory: FileHandle,
-        /// The position at which to continue; 0 for the start of the directory.
+        /// The position at which the listing continues; 0 for the start of the directory.
         cookie: ReaddirCookie,
         /// The verifier that came with the cookie; 0 for the start of the directory.
         verifier: CookieVerifier,
-        /// The limit for the number of entries.
+        /// The maximum number of entries to return.
         entry_count_max: u32,
-        /// The limit for the total number of bytes of all names.
+        /// The maximum total number of bytes of the names to return.
         name_bytes_max: u32,
-        /// The extra attributes to return for entries; `None` for no attributes at all.
+        /// The extra attributes to return for each entry. `None` returns no attributes at all.
         wanted: Option<Extras>,
     }
 }
@@ -304,7 +307,8 @@ record! {
     SetAttributes {
         /// The handle of the object that the request concerns.
         file: FileHandle,
-        /// The open to use for a change of size; the anonymous state id if there is none.
+        /// The state id of the open to use for a change of size; the anonymous state id if there is
+        /// no open.
         state: StateId,
         /// The attributes to set.
         attributes: Settings,
@@ -332,7 +336,8 @@ record! {
         state: StateId,
         /// The number of bytes to append.
         length: u32,
-        /// The data and metadata that must be on stable storage before the reply; never `Unstable`.
+        /// The parts of the file (data, metadata) that must be on stable storage before the reply.
+        /// Never `Unstable`.
         stability: Stability,
         /// A hint about how the client will use the data.
         hint: CacheHint,
@@ -347,7 +352,7 @@ record! {
         file: FileHandle,
         /// The offset in the file of the first byte of the range.
         offset: u64,
-        /// The number of bytes; 0 means all bytes from the offset on.
+        /// The number of bytes to flush; 0 means all bytes from the offset on.
         length: u64,
     }
 }
@@ -381,14 +386,14 @@ choice! {
 }
 
 choice! {
-    /// The claim under which a lock is taken.
+    /// The claim under which a lock is requested.
     #[derive(Copy, Hash)]
     LockClaim {
         /// The lock is new.
         New = 0,
         /// The lock was held before the server restarted.
         Reclaim = 1,
-        /// The lock is broken and taken over from an owner that failed.
+        /// The lock is broken, and the caller takes it over to repair the data.
         Repair = 2,
     }
 }
@@ -424,7 +429,7 @@ record! {
     TestLock<'m> {
         /// The handle of the file that the request concerns.
         file: FileHandle,
-        /// The owner that would acquire the lock.
+        /// The name of the owner for which the conflict is tested.
         owner: &'m [u8],
         /// The mode of the lock: shared or exclusive.
         mode: LockMode,
@@ -441,7 +446,7 @@ record! {
     LockSpan {
         /// The handle of the file that the request concerns.
         file: FileHandle,
-        /// The open under which the locks were taken.
+        /// The state id of the open under which the locks were taken.
         state: StateId,
         /// The offset in the file of the first byte of the range.
         offset: u64,
@@ -456,11 +461,11 @@ record! {
     Fence<'m> {
         /// The handle of the file, or of a file in the file system.
         file: FileHandle,
-        /// Selects the file or its file system.
+        /// Says whether the list is that of the file or that of its file system.
         object: FenceObject,
-        /// The meaning of the listed identities: they gain or lose access.
+        /// Says whether the listed identities gain or lose access.
         access: FenceAccess,
-        /// The way in which the listed identities change the existing list.
+        /// Says how the listed identities change the existing list.
         update: FenceUpdate,
         /// The fence identities, in UTF-8.
         fence_ids: Names<'m>,

@@ -19,28 +19,29 @@ use crate::origin::FrontId;
 
 /// The maximum length in bytes of an encoded operation or outcome. A listing is by far the longest.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
-/// The limit for the number of elements in a list: entries of a page, fence identities, entries of
-/// an access control list. Code that builds a list must not exceed this limit.
+/// The maximum number of elements in a list: entries of a page, fence identities, or entries of an
+/// access control list. Code that builds a list must not exceed it.
 pub const LIST_COUNT_MAX: usize = 4096;
 
 /// A value that can be encoded as bytes.
 pub(crate) trait Code<'m>: Sized {
-    /// Returns a description of the encoding, for the documents.
+    /// Returns a description of the encoding, for the generated documents.
     fn kind() -> String;
     /// Appends the encoded value.
     fn put(&self, to: &mut Vec<u8>);
-    /// Decodes a value from the start of `from`; `None` if the bytes are invalid.
+    /// Decodes a value from the start of `from`, and removes its bytes. `None` if the bytes are
+    /// invalid.
     fn take(from: &mut &'m [u8]) -> Option<Self>;
 }
 
-/// Decodes a value whose encoding must take all of the bytes.
+/// Decodes a value whose encoding must take all of the bytes. `None` if it does not.
 pub(crate) fn take_whole<'m, T: Code<'m>>(bytes: &'m [u8]) -> Option<T> {
     let mut rest = bytes.get(..bytes.len().min(ENCODED_BYTES_MAX + 1))?;
     let value = T::take(&mut rest)?;
     (bytes.len() <= ENCODED_BYTES_MAX && rest.is_empty()).then_some(value)
 }
 
-/// Appends the encoded outcome to `to`: a 0 and the result, or a 1 and the refusal.
+/// Appends an encoded outcome to `to`: the byte 0 and the result, or the byte 1 and the refusal.
 pub fn encode_outcome(outcome: &Outcome<'_>, to: &mut Vec<u8>) {
     match outcome {
         Ok(done) => {
@@ -54,7 +55,7 @@ pub fn encode_outcome(outcome: &Outcome<'_>, to: &mut Vec<u8>) {
     }
 }
 
-/// Decodes an outcome; `None` if the bytes are invalid.
+/// Decodes an outcome. `None` if the bytes are invalid.
 #[must_use]
 pub fn decode_outcome(bytes: &[u8]) -> Option<Outcome<'_>> {
     let (which, bytes) = bytes.split_first()?;
@@ -65,7 +66,7 @@ pub fn decode_outcome(bytes: &[u8]) -> Option<Outcome<'_>> {
     }
 }
 
-/// A field of a record: its name and the function that describes its encoding.
+/// A field of a record: its name, and a function that returns a description of its encoding.
 pub(crate) type Field = (&'static str, fn() -> String);
 
 /// A value that consists of fields, encoded one after the other.
@@ -156,8 +157,8 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// Declares a table of numbered rows: an enum with one record per row, which is encoded as the
-/// row's number and the record's fields.
+/// Declares a table of numbered rows as an enum that has one variant, with one record, for each
+/// row. A value is encoded as the row's number and the record's fields.
 macro_rules! table {
     ($(#[$head:meta])* $of:ident $kind:literal;
         $($(#[$about:meta])* $variant:ident = $number:literal $name:literal
@@ -213,20 +214,21 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Describes several consecutive fields.
+/// Returns a description of consecutive fields, for the generated documents.
 pub(crate) fn list(fields: &[Field]) -> String {
     let parts: Vec<String> =
         fields.iter().map(|(name, kind)| format!("{name} {}", kind())).collect();
     format!("({})", parts.join(", "))
 }
 
-/// Describes one variant.
+/// Returns a description of one variant of an enum, for the generated documents.
 pub(crate) fn arm(number: u8, name: &str, fields: &[Field]) -> String {
     let fields = if fields.is_empty() { String::new() } else { format!(" {}", list(fields)) };
     format!("{number} {name}{fields}")
 }
 
-/// Returns the named encodings, for the documents.
+/// Returns the names and descriptions of the encodings that have a name, for the generated
+/// documents.
 pub(crate) fn forms() -> Vec<(String, String)> {
     fn of<'m, T: Record<'m>>() -> (String, String) {
         (T::kind(), list(&T::fields()))
@@ -263,7 +265,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, i64);
 
-/// Implements the codec for newtypes, which are encoded as their content.
+/// Implements the codec for newtypes, which are encoded like the value that they contain.
 macro_rules! wrappers {
     ($($type:ident: $inner:ty, $kind:literal;)*) => {$(
         impl<'m> Code<'m> for $type {
@@ -327,8 +329,8 @@ numbered! {
     Stability, "stability";
 }
 
-/// Implements the codec for structs of `types`. If a field is missing from the list, the code does
-/// not compile.
+/// Implements the codec for structs of the crate `types`. If a field is missing from the list, the
+/// code does not compile.
 macro_rules! foreign {
     ($($type:ident $name:literal { $($field:ident: $kind:ty,)* })*) => {$(
         impl<'m> Record<'m> for $type {
@@ -413,7 +415,7 @@ foreign! {
     }
 }
 
-/// The attributes to set, as defined in `types`.
+/// The attributes to set, as defined in the crate `types`.
 pub(crate) type Settings = dafs_types::SetAttributes;
 
 foreign! {
@@ -603,7 +605,8 @@ impl<'m> Code<'m> for String {
 }
 
 /// Encodes a count or length. A value above `u32::MAX` is encoded as `u32::MAX` and cannot be
-/// decoded, but [`ENCODED_BYTES_MAX`] keeps all values far below that.
+/// decoded, but this does not happen, because [`ENCODED_BYTES_MAX`] keeps all counts far below
+/// that.
 pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).put(to);
 }

@@ -22,10 +22,11 @@ pub type Outcome<'o> = Result<Done<'o>, Refusal<'o>>;
 pub type OwnedDone = Done<'static>;
 
 record! {
-    /// The progress of resolving a path.
+    /// The progress of a path lookup.
     #[derive(Copy)]
     Walked {
-        /// The last object reached, which is the starting object if no name was found.
+        /// The handle of the last object that was found. It is the handle of the starting object if
+        /// no name was found.
         file: FileHandle,
         /// The number of names in the path that were found.
         component_count: u32,
@@ -72,9 +73,9 @@ record! {
         directory: ChangeInfo,
         /// The number of names in the path that were found.
         component_count: u32,
-        /// True if locks of other owners block reads and writes of the file.
+        /// True if the locks of other owners block reads and writes of the file.
         mandatory_locks: bool,
-        /// The delegation that was granted; `None` if there is none.
+        /// The delegation that was granted. `None` if none was granted.
         delegation: Option<Delegation>,
     }
 }
@@ -113,7 +114,7 @@ record! {
 record! {
     /// One entry of a directory.
     Entry<'m> {
-        /// The position at which to continue after this entry.
+        /// The position at which a listing continues after this entry.
         cookie: ReaddirCookie,
         /// The name of the entry.
         name: Cow<'m, [u8]>,
@@ -142,7 +143,7 @@ record! {
     }
 }
 
-/// A set of attributes by their numbers in `types`: number n is bit n - 1.
+/// A set of attributes. Bit n - 1 stands for attribute number n, as numbered in the crate `types`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeSet(pub u64);
 
@@ -216,9 +217,9 @@ record! {
     /// The access rights that the caller has to an object.
     #[derive(Copy)]
     Granted {
-        /// The access rights that the server can check.
+        /// Of the access rights asked about, those that the server can check.
         supported: AccessMask,
-        /// The access rights, among those asked about, that the caller has.
+        /// Of the access rights asked about, those that the caller has.
         access: AccessMask,
     }
 }
@@ -229,7 +230,7 @@ record! {
     Written {
         /// The number of bytes written.
         length: u32,
-        /// The data and metadata that are on stable storage.
+        /// The parts of the file (data, metadata) that are on stable storage now.
         committed: Stability,
         /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
@@ -242,7 +243,7 @@ record! {
     Appended {
         /// The offset of the first appended byte.
         offset: u64,
-        /// The data and metadata that are on stable storage.
+        /// The parts of the file (data, metadata) that are on stable storage now.
         committed: Stability,
         /// The write verifier, which changes when the server may have lost unstable data.
         verifier: Verifier,
@@ -261,7 +262,8 @@ record! {
 record! {
     /// The fencing list of an object.
     FenceIds {
-        /// The identities that have access; empty if there is no fence and all clients have access.
+        /// The fence identities that have access. If the list is empty, there is no fence and all
+        /// clients have access.
         fence_ids: Vec<String>,
     }
 }
@@ -273,9 +275,9 @@ record! {
         client: ClientId,
         /// The owner of the lock, unique within its client.
         owner: Cow<'m, [u8]>,
-        /// The offset in the file of the first byte of the range.
+        /// The offset in the file of the lock's first byte.
         offset: u64,
-        /// The length of the range in bytes; `u64::MAX` means up to the end of the file.
+        /// The length of the lock in bytes; `u64::MAX` means up to the end of the file.
         length: u64,
         /// The mode of the lock: shared or exclusive.
         mode: LockMode,
@@ -283,13 +285,13 @@ record! {
 }
 
 choice! {
-    /// Data that a refused operation returns.
+    /// The data that an operation returns although it was refused.
     Partial<'m> {
         /// The refusal has no further data.
         Nothing = 0,
         /// The progress of a lookup or an open before it failed.
         Walked = 1 {
-            /// The last object reached.
+            /// The progress of the path lookup.
             reached: Walked,
         },
         /// Some attributes were set before the failure.
@@ -306,7 +308,7 @@ choice! {
 }
 
 record! {
-    /// The refusal of an operation.
+    /// The refusal of an operation, with its reason and data.
     Refusal<'m> {
         /// The reason for the refusal.
         fault: Fault,
@@ -327,7 +329,7 @@ impl<'m> Refusal<'m> {
         self.put(to);
     }
 
-    /// Decodes a refusal; `None` if the bytes are invalid.
+    /// Decodes a refusal. `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)
@@ -351,7 +353,7 @@ impl<'m> Refusal<'m> {
 }
 
 table! {
-    /// The result of an operation that was carried out.
+    /// The result of an operation that was executed.
     Done "result";
     /// The operation returns no data.
     Nothing = 1 "nothing" Empty;
@@ -390,10 +392,10 @@ table! {
 }
 
 impl<'m> Done<'m> {
-    /// The result without data.
+    /// The value for a result without data.
     pub const NOTHING: Self = Self::Nothing(Empty {});
 
-    /// Decodes a result; `None` if the bytes are invalid.
+    /// Decodes a result. `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)

@@ -1,8 +1,8 @@
 //! The reasons for refusing an operation.
 //!
-//! Invariant: the list is closed. Each protocol has one exhaustive match that maps faults to its
-//! own statuses, so that the code does not compile with a new fault until every front handles it.
-//! Numbers are never reused.
+//! Invariant: the list is closed. For each protocol there is one exhaustive match that maps faults
+//! to the protocol's statuses. So the code does not compile after a fault is added, until every
+//! front handles the fault. Numbers are never reused.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use crate::codec::Code;
 
 macro_rules! faults {
     ($($(#[$about:meta])* $variant:ident = $number:literal $text:literal;)*) => {
-        /// The reason for refusing an operation.
+        /// The reason why an operation was refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($(#[$about])* $variant,)*
-            /// The node that stores the file is unreachable. Encoded as 254 and the number of the
-            /// node.
+            /// The server node that stores the file is unreachable. The integer is the number of
+            /// the node. Encoded as 254 and the number.
             Unavailable(u16),
-            /// The front itself refused the operation, before passing it on. The number is a status
-            /// of the front's protocol. Encoded as 255 and the number.
+            /// The front (the code of one protocol) refused the operation itself. The integer is a
+            /// status of its protocol. Encoded as 255 and the integer.
             Front(u32),
         }
 
@@ -94,7 +94,7 @@ faults! {
     IsDirectory = 9 "is a directory";
     /// An argument is invalid.
     Invalid = 10 "invalid argument";
-    /// The offset exceeds the maximum, or the caller's limit for file sizes.
+    /// The offset exceeds the maximum offset or the caller's limit for file sizes.
     TooBig = 11 "file too large";
     /// The file system has no free space, or no free inode for another object.
     NoSpace = 12 "no space left";
@@ -110,7 +110,7 @@ faults! {
     Quota = 17 "quota exceeded";
     /// The handle was valid, but its object was removed or has left the export.
     Stale = 18 "stale file handle";
-    /// The server never gave out this handle.
+    /// The server never issued this handle.
     BadHandle = 19 "malformed or forged file handle";
     /// The cookie or its verifier belongs to another state of the directory.
     BadCookie = 20 "directory cookie no longer valid";
@@ -118,13 +118,13 @@ faults! {
     NotSupported = 21 "not supported";
     /// This kind of object cannot be created or opened here.
     BadType = 22 "object type not supported here";
-    /// The operation cannot be carried out now, but may succeed later.
+    /// The operation cannot be executed now, but may succeed later.
     Busy = 23 "busy, try later";
     /// The server has no descriptors or memory left.
     Resource = 24 "server out of resources";
     /// The object is a symbolic link, which only clients follow.
     IsSymlink = 25 "is a symbolic link";
-    /// The limit for the reply's size is too small for any part of the reply.
+    /// The limit for the reply's size is too small for any useful part of the reply.
     TooSmall = 26 "buffer too small for the reply";
     /// An internal error of the server.
     Broken = 27 "server fault";
@@ -138,7 +138,8 @@ faults! {
     ShareDenied = 41 "share reservation denied";
     /// The share key differs from that of the other opens.
     KeyMismatch = 42 "share key differs from that of the other opens";
-    /// An open denies the removal of the name, or the open would have to deny it.
+    /// An open denies the removal of the name, or the requested open would have to deny it but
+    /// cannot.
     NameHeldOpen = 43 "delete disposition conflicts with an open";
     /// Another owner's lock covers the bytes.
     RangeLocked = 44 "range is locked";
@@ -146,7 +147,7 @@ faults! {
     LockBroken = 45 "lock broken and not repaired";
     /// The range is invalid for a lock.
     LockRange = 46 "lock range not supported";
-    /// Another owner's lock conflicts with this one.
+    /// Another owner's lock conflicts with the requested lock.
     Denied = 47 "lock denied";
     /// Waiting for the lock would create a cycle of waiting clients.
     Deadlock = 48 "waiting for the lock would deadlock";
@@ -161,7 +162,7 @@ faults! {
     Expired = 52 "lease expired";
     /// The state id is from before the server restarted.
     StaleState = 53 "state id from before the server's restart";
-    /// The state id was replaced by a newer one of the same open.
+    /// The state id was replaced by a newer state id of the same open.
     OldState = 54 "state id was replaced by a newer one";
     /// The state id is unknown.
     BadState = 55 "state id unknown";

@@ -1,7 +1,6 @@
-//! The body of the fuzz target, so that plain tests can run it too. Not part of the public
-//! interface.
+//! The body of the fuzz target, which plain tests can run too. Not part of the public interface.
 //!
-//! Invariant: no input causes a panic, and a value that decodes is encoded to the same bytes.
+//! Invariant: no input causes a panic, and a value that was decoded is encoded to the same bytes.
 
 use crate::codec::{decode_outcome, encode_outcome};
 use crate::operation::Operation;

@@ -1,8 +1,9 @@
 //! Operations on files and their results, independent of any protocol.
 //!
-//! A front (DAFS now, others later) translates its requests into an [`Operation`] and passes the
-//! operation to the part of the server that owns the files. The result is an [`Outcome`]: a
-//! [`Done`], or a [`Refusal`] with its [`Fault`]. Each front translates outcomes into its protocol.
+//! A front, which is the code of one protocol (DAFS now, others later), translates its requests
+//! into an [`Operation`] and passes the operation to the part of the server that owns the files.
+//! The result is an [`Outcome`]: a [`Done`], or a [`Refusal`] with its [`Fault`]. Each front
+//! translates outcomes into its protocol.
 //!
 //! All types here are plain data, and names are bytes. They do not depend on a protocol, a byte
 //! order, a connection or a process. So the bytes from [`Operation::encode`] can be stored in a

@@ -1,7 +1,7 @@
-//! A list of names: a path, or the identities of a fence.
+//! A list of names: the components of a path, or fence identities.
 //!
-//! Invariant: encoded names were checked once from start to end, so that iterating over them cannot
-//! fail and allocates nothing.
+//! Invariant: encoded names are checked once, from start to end, when they are decoded. Iterating
+//! over them cannot fail and allocates nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Names<'m>(Source<'m>);
 enum Source<'m> {
     Slices(&'m [&'m [u8]]),
     Cows(&'m [Cow<'m, [u8]>]),
-    /// Each name is preceded by its length, as in an encoded operation.
+    /// The names as in an encoded operation: each name is preceded by its length.
     Encoded {
         bytes: &'m [u8],
         count: usize,
@@ -31,7 +31,7 @@ impl<'m> Names<'m> {
         Self(Source::Slices(names))
     }
 
-    /// Creates a list of names of which some may be owned.
+    /// Creates a list of names, some of which may be owned.
     #[must_use]
     pub fn of(names: &'m [Cow<'m, [u8]>]) -> Self {
         Self(Source::Cows(names))

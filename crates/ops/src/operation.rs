@@ -13,10 +13,10 @@ use crate::arguments::{
 };
 use crate::codec::{Code, Record, table, take_whole};
 
-/// The subject of an operation.
+/// What an operation reads or changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The operation reads names or attributes, and changes nothing.
+    /// The operation reads names or attributes and changes nothing.
     Looks,
     /// The operation opens a file, and may create it.
     Opens,
@@ -36,7 +36,7 @@ pub enum Class {
     Delegations,
 }
 
-/// A row of the table of operations, or of the table of results.
+/// The layout of a row of the table of operations or of the table of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The number of the row, which is the first encoded byte.
@@ -48,7 +48,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns the names of composite fields and descriptions of their encodings.
+    /// Returns the names of composite fields, with descriptions of their encodings.
     #[must_use]
     pub fn forms() -> Vec<(String, String)> {
         crate::codec::forms()
@@ -136,7 +136,7 @@ operations! {
     SetAttributes = 14 "set attributes" Attributes [file] SetAttributes;
     /// Returns the attributes of an object's file system.
     FsAttributes = 15 "file-system attributes" Looks [file] OneFile;
-    /// Requests the access rights that the caller has.
+    /// Returns which of the given access rights the caller has.
     Access = 16 "access" Looks [file] Access;
     /// Returns the directory of an object's named attributes.
     OpenAttributes = 17 "open attributes" Looks [file] OneFile;
@@ -165,14 +165,14 @@ operations! {
 }
 
 impl<'m> Operation<'m> {
-    /// Decodes an operation; `None` if the bytes are invalid.
+    /// Decodes an operation. `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &'m [u8]) -> Option<Self> {
         take_whole(bytes)
     }
 
-    /// Returns the objects whose fences must be checked before the operation. Objects that the
-    /// operation reaches by name are not included.
+    /// Returns the objects for which the fencing lists must be checked before the operation.
+    /// Objects that the operation finds by name are not included.
     #[must_use]
     pub fn fenced_objects(&self) -> [Option<&FileHandle>; 2] {
         match self.class() {
@@ -202,7 +202,7 @@ impl<'m> Operation<'m> {
     }
 }
 
-/// Returns the values as an array of two options, in order.
+/// Returns an array of up to two values as an array of two options, in the same order.
 fn pair<T, const N: usize>(given: [T; N]) -> [Option<T>; 2] {
     const { assert!(N <= 2, "an operation names two objects at most") };
     let mut given = given.into_iter();

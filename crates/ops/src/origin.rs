@@ -1,16 +1,17 @@
-//! Identifiers of the request that an operation belongs to, and of the wait for its result.
+//! Identifies the request to which an operation belongs, and the operation whose result a front
+//! waits for.
 //!
-//! Invariant: all identifiers are plain numbers. Only the code that assigned them interprets them,
+//! Invariant: all identifiers are plain integers. Only the code that assigned them interprets them,
 //! so they can be stored, copied and sent anywhere.
 
 use crate::codec::{Code, record};
 
-/// The id of a front: the part of the server that implements one protocol for clients.
+/// The id of a front, which is the part of the server that implements one protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontId(pub u8);
 
 impl FrontId {
-    /// The id that belongs to no front.
+    /// The id that stands for no front.
     pub const NONE: Self = Self(0);
     /// The front for DAFS 1.0.
     pub const DAFS: Self = Self(1);
@@ -20,14 +21,14 @@ record! {
     /// Identifies a request among all requests of all clients, so that its result can be found
     /// after a crash.
     ///
-    /// Each front defines the meaning of the numbers, but two different requests never have the
-    /// same numbers. DAFS uses the session, the stream, the sequence number on the stream, and as
-    /// `index` the number of the procedure.
+    /// Each front defines the meaning of the fields, but two different requests never have the same
+    /// values in all fields. DAFS uses the session, the stream, the sequence number on the stream,
+    /// and as `index` the number of the procedure.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     Origin {
         /// The front that received the request.
         front: FrontId,
-        /// The session that the request belongs to.
+        /// The id of the session to which the request belongs.
         session: u64,
         /// The stream or slot of the request within the session.
         slot: u32,
@@ -55,15 +56,16 @@ impl Origin {
         self.put(to);
     }
 
-    /// Decodes an origin from the start of `from`; `None` if there are too few bytes.
+    /// Decodes an origin from the start of `from`, and removes its bytes. `None` if there are too
+    /// few bytes.
     #[must_use]
     pub fn take(from: &mut &[u8]) -> Option<Self> {
         Code::take(from)
     }
 }
 
-/// The number by which a front identifies an operation that it waits for. The highest byte is the
-/// front's id.
+/// A number by which a front identifies an operation whose result it waits for. The highest byte is
+/// the front's id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -74,13 +76,13 @@ impl Ticket {
         Self((front.0 as u64) << FRONT_SHIFT | (number & NUMBER))
     }
 
-    /// Returns the front that the ticket belongs to.
+    /// Returns the front that has created the ticket.
     #[must_use]
     pub const fn front(self) -> FrontId {
         FrontId((self.0 >> FRONT_SHIFT) as u8)
     }
 
-    /// Returns the front's own number.
+    /// Returns the number that the front has chosen.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & NUMBER

@@ -1,5 +1,5 @@
-//! The mapping between faults and DAFS statuses. It is needed as long as code outside the DAFS
-//! front uses `Status`.
+//! Converts faults to DAFS statuses and back. This is needed as long as code outside the DAFS front
+//! uses `Status`.
 //!
 //! Invariant: a status that was converted to a fault converts back to the same status.
 
@@ -64,8 +64,8 @@ impl From<Fault> for Status {
     }
 }
 
-/// This conversion is for code that reports errors as DAFS statuses. `Status::Ok` is not a fault
-/// and becomes an internal error.
+/// Converts a status to a fault, for code that reports errors as DAFS statuses. `Status::Ok` is not
+/// a fault and becomes an internal error.
 impl From<Status> for Fault {
     fn from(status: Status) -> Self {
         match status {

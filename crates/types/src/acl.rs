@@ -1,5 +1,5 @@
-//! Access control lists of the protocol (draft 6.1.4). Entries are ordered, and the first entry
-//! that mentions a right of the user decides about that right.
+//! Access control lists of the protocol (draft 6.1.4). Entries are ordered. Whether a user has a
+//! right is decided by the first entry that applies to the user and mentions the right.
 //!
 //! Invariant: an entry has the same meaning on client and server. The store determines which lists
 //! it can keep (`docs/spec/acl.md`).
@@ -7,7 +7,8 @@
 use crate::file::wire_enum;
 
 wire_enum! {
-    /// The effect of an entry (draft: acetype; in NFSv4 an alarm is 3).
+    /// The effect of an entry (`acetype` in the draft). Note that an alarm is 4 here, but 3 in
+    /// NFSv4.
     AceKind {
         /// Grants the rights of the entry.
         Allow = 0,
@@ -27,7 +28,7 @@ pub struct Ace {
     pub kind: AceKind,
     /// Flags that control inheritance, and the flag that says that `who` is a group.
     pub flags: AceFlags,
-    /// The rights that the entry grants or denies.
+    /// The rights that the entry grants, denies or watches.
     pub rights: AceRights,
     /// The user or group: [`OWNER`], [`GROUP`], [`EVERYONE`], or a decimal number.
     pub who: String,
@@ -59,7 +60,8 @@ impl AceFlags {
     pub const FAILURE: Self = Self(0x20);
     /// Set if `who` names a group, not a user.
     pub const IDENTIFIER_GROUP: Self = Self(0x40);
-    /// The flags of an entry in the default list of a directory, which only new objects use.
+    /// The flags of an entry in the default list of a directory, which applies only to objects
+    /// created in the directory.
     pub const INHERITED: Self = Self(1 | 2 | 8);
 
     /// Returns true if all flags in `others` are set.
@@ -82,9 +84,9 @@ pub struct AceRights(pub u32);
 impl AceRights {
     /// The right to read the data, or to list a directory.
     pub const READ_DATA: Self = Self(1);
-    /// The right to write the data, or to add files to a directory.
+    /// The right to write the data, or to add files to the directory.
     pub const WRITE_DATA: Self = Self(2);
-    /// The right to write after the end, or to add directories to a directory.
+    /// The right to append data to a file, or to add directories to the directory.
     pub const APPEND_DATA: Self = Self(4);
     /// The right to read the named attributes.
     pub const READ_NAMED_ATTRS: Self = Self(8);
@@ -106,7 +108,7 @@ impl AceRights {
     pub const WRITE_ACL: Self = Self(0x4_0000);
     /// The right to change the object's owner.
     pub const WRITE_OWNER: Self = Self(0x8_0000);
-    /// The right to use the object synchronously.
+    /// The right to access the object with synchronous I/O.
     pub const SYNCHRONIZE: Self = Self(0x10_0000);
     /// All defined rights together.
     pub const ALL: Self = Self(0x1f_01ff);

@@ -1,5 +1,5 @@
-//! File and file-system attributes in memory. `None` means that the attribute was not requested or
-//! is not supported; messages (`wire`) use bitmaps for this.
+//! The attributes of files and file systems, as held in memory. `None` means that the attribute was
+//! not requested or is not supported. In messages (crate `wire`), bitmaps say so.
 
 use crate::file::wire_enum;
 use crate::{Ace, FileHandle, FsHandle, Timestamp};
@@ -61,13 +61,13 @@ pub struct FileAttributes {
     pub time_access: Option<Timestamp>,
     /// No. 15: the time when the object was created.
     pub time_create: Option<Timestamp>,
-    /// No. 16: the granularity of the server's times.
+    /// No. 16: the resolution of the times that the server stores.
     pub time_delta: Option<Timestamp>,
     /// No. 17: the time when the data or the attributes last changed.
     pub time_metadata: Option<Timestamp>,
     /// No. 18: the time when the data last changed.
     pub time_modify: Option<Timestamp>,
-    /// No. 20: the major and minor number of a device.
+    /// No. 20: the major and minor number of the device, if the object is a device node.
     pub raw_device: Option<DeviceNumber>,
     /// No. 21: the handle of the object.
     pub file_handle: Option<FileHandle>,
@@ -95,7 +95,7 @@ pub enum SetTime {
 pub struct SetAttributes {
     /// No. 6: the permission bits.
     pub mode: Option<u32>,
-    /// No. 9: the size to truncate or extend to, in bytes.
+    /// No. 9: the new size in bytes; the file is truncated or extended to it.
     pub size: Option<u64>,
     /// No. 13: the access time.
     pub time_access: Option<SetTime>,
@@ -120,7 +120,7 @@ pub struct FileSystemAttributes {
     pub symlink_support: Option<bool>,
     /// No. 3: true if times can be set.
     pub can_set_time: Option<bool>,
-    /// No. 4: true if names are compared without case.
+    /// No. 4: true if names are compared without regard to case.
     pub case_insensitive: Option<bool>,
     /// No. 5: true if names keep their case.
     pub case_preserving: Option<bool>,
@@ -138,7 +138,7 @@ pub struct FileSystemAttributes {
     pub rd_attr_error: Option<u32>,
     /// No. 12: the supported kinds of access control entries: allow 1, deny 2, audit 4, alarm 8.
     pub acl_support: Option<u32>,
-    /// No. 13: the limit for hard links to one object.
+    /// No. 13: the maximum number of hard links to one object.
     pub max_link: Option<u32>,
     /// No. 14: the maximum length of a name in bytes.
     pub max_name: Option<u32>,
@@ -158,9 +158,10 @@ pub struct FileSystemAttributes {
     pub max_read: Option<u64>,
     /// No. 22: the maximum number of bytes of one write.
     pub max_write: Option<u64>,
-    /// No. 23: the number of bytes the user may still allocate before the quota refuses more.
+    /// No. 23: the number of bytes that the user may still allocate before the quota refuses more.
     pub quota_hard: Option<u64>,
-    /// No. 24: the number of bytes the user may still allocate before a warning.
+    /// No. 24: the number of bytes that the user may still allocate before the quota causes a
+    /// warning.
     pub quota_soft: Option<u64>,
     /// No. 25: the number of bytes that the user's quota counts as used.
     pub quota_used: Option<u64>,
@@ -176,6 +177,6 @@ pub struct FileSystemAttributes {
     pub max_append: Option<u64>,
     /// No. 33: the preferred transfer size, in bytes.
     pub preferred_io_size: Option<u32>,
-    /// No. 34: a bitmap of the events at which handles expire; 0 means never.
+    /// No. 34: a bitmap of the events that make handles expire; 0 means that handles never expire.
     pub handle_expire_type: Option<u32>,
 }

@@ -1,15 +1,15 @@
-//! The interface between journal and store for a file that shares its blocks with another file.
+//! The interface through which the journal shares the blocks of a file that the store has opened.
 //!
 //! Invariant: shared ranges begin and end at multiples of the source's block size.
 
 use std::fs::File;
 use std::io;
 
-/// An open file that another file can share blocks with, on file systems with reflinks. All methods
-/// may block.
+/// An open file whose blocks another file can share, on file systems with reflinks. All methods may
+/// block.
 pub trait CloneSource: Send + Sync {
-    /// Returns the file as the system knows it; `None` for a simulated file, for which
-    /// [`CloneSource::read_at`] must be used.
+    /// Returns the file as the operating system knows it. `None` for a simulated file, whose bytes
+    /// must be read with [`CloneSource::read_at`].
     fn file(&self) -> Option<&File>;
 
     /// Returns the current size in bytes.

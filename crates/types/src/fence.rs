@@ -1,19 +1,19 @@
-//! Types for fencing, and the space limit of a delegation.
+//! Types for fencing lists, and the space limit of a write delegation.
 
 use crate::file::wire_enum;
 
 wire_enum! {
-    /// The object that a fence protects.
+    /// Says whether a fencing list protects a file or a file system.
     FenceObject {
-        /// The fence protects one file only.
+        /// The list protects one file only.
         File = 1,
-        /// The fence protects the whole file system that contains the file.
+        /// The list protects the whole file system that contains the file.
         FileSystem = 2,
     }
 }
 
 wire_enum! {
-    /// The meaning of the fence identities in a request.
+    /// Says whether the fence identities in a request gain or lose access.
     FenceAccess {
         /// The listed identities have access.
         Allow = 1,
@@ -23,7 +23,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The way in which the fence identities in a request change the existing list.
+    /// Says how the fence identities in a request change the existing list.
     FenceUpdate {
         /// The listed identities replace the existing list.
         Overwrite = 1,
@@ -37,7 +37,7 @@ wire_enum! {
 /// The limit up to which the file may grow under a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceLimit {
-    /// The file may grow up to this size in bytes.
+    /// The file may grow up to this total size in bytes.
     Size(u64),
     /// The file may grow by this many blocks.
     Blocks {

@@ -1,6 +1,6 @@
 //! Types of the file procedures: opening, sharing, writing and cache hints.
 
-/// The access rights that the ACCESS procedure checks.
+/// A set of access rights, as the ACCESS procedure checks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccessMask(pub u32);
 
@@ -48,7 +48,7 @@ macro_rules! wire_enum {
             /// All variants in numeric order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Returns the variant with this number in messages; `None` if there is none.
+            /// Returns the variant that has this number in messages. `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -57,7 +57,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// Returns the number in messages.
+            /// Returns the number of this variant in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -107,15 +107,15 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The kind of claim of an OPEN (draft OPEN).
+    /// The kind of claim under which an OPEN request opens a file.
     OpenClaim {
-        /// A new open, by name.
+        /// A new open of a file that is named by its path.
         Null = 0,
         /// Reclaims an open after a server restart.
         Previous = 1,
-        /// Opens under a delegation that is held now.
+        /// Opens a file under a delegation that the client holds.
         DelegateCurrent = 2,
-        /// Opens under a delegation that was held before a client restart.
+        /// Opens a file under a delegation that the client held before its own restart.
         DelegatePrevious = 3,
         /// Creates a file without a name.
         CreateUnlinked = 4,
@@ -127,7 +127,7 @@ wire_enum! {
 pub enum CreateMode {
     /// Fails if the name does not exist.
     NoCreate,
-    /// Creates the file if it does not exist; otherwise opens the file and applies the given
+    /// Creates the file if it does not exist. If it exists, opens the file and applies the given
     /// attributes.
     Unchecked,
     /// Creates the file, and fails if the name exists.
@@ -157,16 +157,18 @@ wire_enum! {
     }
 }
 
-/// The 64-bit key that all opens of a file must present while one of them has set a key.
+/// A 64-bit share key. If an open of a file has a key, all other opens of the file with a key must
+/// have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareKey(pub u64);
 
 wire_enum! {
-    /// The data and metadata that must be on stable storage before the reply to a write.
+    /// The parts of a file (data, metadata) that must be on stable storage before the reply to a
+    /// write.
     Stability {
-        /// No data; a later COMMIT flushes the data.
+        /// Nothing. A later COMMIT flushes the data.
         Unstable = 0,
-        /// The data, and the metadata needed to access it.
+        /// The data, and the metadata that is needed to read the data again.
         DataSync = 1,
         /// The data and all metadata.
         FileSync = 2,
@@ -190,7 +192,7 @@ wire_enum! {
 }
 
 /// The hint word of READ, WRITE and CACHE_HINT: bit 0 requests prefetching, bits 1-3 contain the
-/// likelihood of reads, bits 4-6 that of writes; 0 means no hint.
+/// likelihood of reads, bits 4-6 the likelihood of writes; 0 means no hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheHint(pub u32);
 
@@ -200,13 +202,13 @@ impl CacheHint {
     pub const fn prefetch(self) -> bool {
         self.0 & 1 != 0
     }
-    /// Returns the likelihood of reads, from 1 to 7; 4 if the hint has none.
+    /// Returns the likelihood of reads, from 1 to 7. If the hint has none, returns 4.
     #[must_use]
     pub const fn read_likelihood(self) -> u32 {
         let value = (self.0 >> 1) & 7;
         if value == 0 { 4 } else { value }
     }
-    /// Returns the likelihood of writes, from 1 to 7; 4 if the hint has none.
+    /// Returns the likelihood of writes, from 1 to 7. If the hint has none, returns 4.
     #[must_use]
     pub const fn write_likelihood(self) -> u32 {
         let value = (self.0 >> 4) & 7;
@@ -221,6 +223,6 @@ pub struct ChangeInfo {
     pub before: u64,
     /// The value after the modification.
     pub after: u64,
-    /// True if no other change can have occurred between the two values.
+    /// True if no other change can have been made between the two values.
     pub atomic: bool,
 }

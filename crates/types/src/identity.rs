@@ -15,7 +15,7 @@ pub enum AuthType {
 }
 
 impl AuthType {
-    /// Returns the type with this number in messages; `None` if there is none.
+    /// Returns the type that has this number in messages. `None` if there is none.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -30,8 +30,8 @@ impl AuthType {
 
 /// A POSIX identity: a user id, a primary group and supplementary groups.
 ///
-/// None of its numbers is [`NO_ID`]: system calls interpret that number as "leave unchanged", so an
-/// object given to such a user would still belong to the server.
+/// None of the ids is [`NO_ID`]. System calls interpret that value as "leave unchanged", so an
+/// object that is given to such a user would still belong to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     uid: u32,
@@ -44,7 +44,7 @@ impl Credentials {
     /// Creates an identity from a user, a primary group and supplementary groups in any order.
     ///
     /// # Errors
-    /// [`NoSuchId`] if one of the numbers is [`NO_ID`].
+    /// [`NoSuchId`] if one of the ids is [`NO_ID`].
     pub fn new(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Result<Self, NoSuchId> {
         let mut groups = groups.into();
         if uid == NO_ID || gid == NO_ID || groups.contains(&NO_ID) {
@@ -58,7 +58,7 @@ impl Credentials {
     /// Creates an identity without supplementary groups.
     ///
     /// # Errors
-    /// [`NoSuchId`] if one of the numbers is [`NO_ID`].
+    /// [`NoSuchId`] if one of the ids is [`NO_ID`].
     pub fn plain(uid: u32, gid: u32) -> Result<Self, NoSuchId> {
         Self::new(uid, gid, Vec::new())
     }
@@ -108,8 +108,8 @@ impl Credentials {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 
-    /// Returns a copy of this identity in which the primary group of `other` replaces every
-    /// occurrence of the group `gid`.
+    /// Returns a copy of this identity in which the primary group of `other` takes the place of the
+    /// group `gid`, wherever that group occurs.
     #[must_use]
     pub fn with_group_of(&self, gid: u32, other: &Self) -> Self {
         let mapped = |group: u32| if group == gid { other.gid } else { group };
@@ -120,10 +120,11 @@ impl Credentials {
     }
 }
 
-/// A number that no user and no group has: system calls interpret it as "leave unchanged".
+/// A value that is not the id of any user or group, because system calls interpret it as "leave
+/// unchanged".
 pub const NO_ID: u32 = u32::MAX;
 
-/// The error for [`NO_ID`] given as a user or group id.
+/// The error that [`NO_ID`] was given as a user or group id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{NO_ID} (-1) is not a valid user or group id; use another number")]
 pub struct NoSuchId;

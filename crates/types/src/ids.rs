@@ -21,11 +21,13 @@ number! {
     ClientId(u64)
 }
 number! {
-    /// The id of one open of one file by one lock owner. Zero is the anonymous state.
+    /// The state id of an open: it identifies one open of one file by one owner. Zero is the
+    /// anonymous state id.
     StateId(u64)
 }
 number! {
-    /// The number of a request slot in a session, below the number of credits.
+    /// The number of a stream: a request slot of a session. It is less than the session's number of
+    /// credits.
     StreamId(u16)
 }
 number! {
@@ -37,11 +39,11 @@ number! {
     CredHandle(u32)
 }
 number! {
-    /// The handle of a remote memory region; over iWARP, the region's STag.
+    /// The handle of a memory region of the client. With iWARP, it is the region's STag.
     RmrContext(u32)
 }
 number! {
-    /// An address inside a remote memory region.
+    /// An address inside a memory region of the client.
     RmrTarget(u64)
 }
 number! {
@@ -54,8 +56,8 @@ number! {
 }
 
 impl StateId {
-    /// The state id for requests without an open (READ and WRITE without OPEN, SETATTR that does
-    /// not change the size).
+    /// The state id for requests that use no open, such as READ and WRITE without OPEN, or SETATTR
+    /// without a change of the size.
     pub const ANONYMOUS: StateId = StateId(0);
 }
 
@@ -67,7 +69,7 @@ impl SequenceNumber {
     }
 }
 
-/// Eight opaque bytes that change when the client or server that created them restarts.
+/// Eight opaque bytes that identify one run of a client or server. They change when it restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verifier(pub [u8; 8]);
 
@@ -75,16 +77,17 @@ pub struct Verifier(pub [u8; 8]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CookieVerifier(pub [u8; 8]);
 
-/// The handle of a file system: 16 bytes that a client may only compare.
+/// The handle of a file system: 16 bytes that a client may only compare with other handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FsHandle(pub [u8; 16]);
 
-/// The handle of a file: 16 bytes of [`FsHandle`], then 48 bytes that only its server interprets.
+/// The handle of a file: the 16 bytes of a [`FsHandle`], then 48 bytes that only the server that
+/// issued them interprets.
 #[derive(Clone, Copy)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
 
-/// Compares handles word by word, without a function call, because every request compares several
-/// handles.
+/// Returns true if both handles are equal. They are compared word by word, without a function call,
+/// because every request compares several handles.
 impl PartialEq for FileHandle {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -99,7 +102,8 @@ impl PartialEq for FileHandle {
 impl Eq for FileHandle {}
 
 /// Hashes a single word, the XOR of all words, because a request looks up handles several times.
-/// The handles that the store creates differ enough: they end in a MAC that no client can predict.
+/// The hashes of different handles differ enough, because each handle of the store ends in a MAC
+/// (message authentication code) that no client can predict.
 impl Hash for FileHandle {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -111,7 +115,7 @@ impl Hash for FileHandle {
 impl FileHandle {
     /// The length of a handle in bytes.
     pub const LENGTH: usize = 64;
-    /// A handle that no server gives out.
+    /// A handle that no server issues.
     pub const NULL: FileHandle = FileHandle([0; Self::LENGTH]);
 
     /// Creates a handle from a file-system handle and the server's part.
@@ -123,7 +127,7 @@ impl FileHandle {
         Self(bytes)
     }
 
-    /// Returns the part that names the file system.
+    /// Returns the part of the handle that names the file system.
     #[must_use]
     pub fn fs(&self) -> FsHandle {
         let mut fs = [0; 16];
@@ -143,7 +147,7 @@ impl FileHandle {
         u16::from_le_bytes([self.0[6], self.0[7]])
     }
 
-    /// Returns the server's part of the handle.
+    /// Returns the 48 bytes of the handle that only the server interprets.
     #[must_use]
     pub fn file_id(&self) -> [u8; 48] {
         let mut id = [0; 48];

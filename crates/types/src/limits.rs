@@ -1,4 +1,4 @@
-//! Limits that client and server share, each with its reason. A peer that exceeds a limit gets the
+//! Limits that client and server share, with their reasons. A peer that exceeds a limit gets the
 //! protocol's error or loses its connection.
 
 /// The maximum size in bytes of a message before sizes are negotiated. Both sides post receive
@@ -6,11 +6,13 @@
 pub const CONNECT_MESSAGE_BYTES: usize = 4096;
 /// The maximum request size, in bytes, that a session may negotiate.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// The minimum request size in bytes: sufficient for every request without bulk data.
+/// The minimum request size, in bytes, that a session may negotiate. It is sufficient for every
+/// request without bulk data.
 pub const REQUEST_BYTES_MIN: usize = 2048;
 /// The maximum reply size, in bytes, that a session may negotiate.
 pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-/// The minimum reply size in bytes: sufficient for every reply without bulk data.
+/// The minimum reply size, in bytes, that a session may negotiate. It is sufficient for every reply
+/// without bulk data.
 pub const RESPONSE_BYTES_MIN: usize = 512;
 /// The maximum number of credits of one session.
 pub const CREDITS_MAX: u16 = 256;
@@ -31,12 +33,12 @@ pub const PATH_COMPONENTS_MAX: usize = 1024;
 pub const LINK_TEXT_BYTES_MAX: usize = 4095;
 /// The maximum length in bytes of a client identity or lock owner.
 pub const OWNER_BYTES_MAX: usize = 1024;
-/// The maximum number of entries of an access control list. POSIX lists of that length are rare:
-/// xfs stores at most 25 entries in its older format.
+/// The maximum number of entries of an access control list. POSIX lists that long are rare: xfs in
+/// its older format stores at most 25 entries.
 pub const ACL_ENTRIES_MAX: usize = 128;
 /// The maximum length in bytes of a name in an access control entry.
 pub const ACL_WHO_BYTES_MAX: usize = 124;
-/// The maximum length of a MIME type in bytes (RFC 6838: 127, a slash, 127).
+/// The maximum length of a MIME type in bytes. RFC 6838 allows 127 bytes, a slash, and 127 bytes.
 pub const MIME_TYPE_BYTES_MAX: usize = 255;
 /// The maximum length of a fence identity in bytes.
 pub const FENCE_ID_BYTES_MAX: usize = 255;

@@ -5,11 +5,12 @@
 //!
 //! - A name that is UTF-8 and contains none of the code points U+EF80 to U+EFFF is its own
 //!   encoding.
-//! - Each byte that belongs to no valid UTF-8 sequence is encoded as the code point U+EF00 + byte.
-//!   Each of the three bytes of a code point from U+EF80 to U+EFFF is encoded in the same way.
+//! - Each byte that belongs to no valid UTF-8 sequence is encoded as the code point U+EF00 plus the
+//!   byte's value. Each of the three bytes of a code point from U+EF80 to U+EFFF is encoded in the
+//!   same way.
 //!
-//! Invariant: each name has exactly one encoding, and no two names share one. A string that is not
-//! the encoding of any name is refused.
+//! Invariant: each name has exactly one encoding, and no two names have the same encoding. A string
+//! that is not the encoding of any name is refused.
 //!
 //! Slashes are not changed, so that a whole path can be translated at once.
 
@@ -77,19 +78,19 @@ pub fn shown(name: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The number of bytes in a message that one escaped byte takes.
+/// The number of bytes that one escaped byte takes in a message.
 pub const ESCAPE_BYTES: usize = 3;
 
-/// The first byte of all code points from U+EF80 to U+EFFF, and of few others.
+/// The first UTF-8 byte of all code points from U+EF80 to U+EFFF, and of few other code points.
 const LEAD: u8 = 0xee;
-/// The difference between the code point of an escaped byte and the byte.
+/// The difference between the code point that encodes an escaped byte and the byte's value.
 const BASE: u32 = 0xef00;
 
 fn may_have_escapes(text: &str) -> bool {
     text.as_bytes().contains(&LEAD)
 }
 
-/// Returns the byte that a code point encodes.
+/// Returns the byte that a code point encodes. `None` if it does not encode an escaped byte.
 fn escaped_byte(character: char) -> Option<u8> {
     let byte = u32::from(character).checked_sub(BASE)?;
     u8::try_from(byte).ok().filter(|byte| !byte.is_ascii())
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(shown(b"caf\xe9.txt"), "caf\\xe9.txt");
     }
 
-    /// Bytes of a name, with many sequences that are almost UTF-8.
+    /// Generates names with many byte sequences that are almost UTF-8.
     fn names() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             4 => any::<u8>().prop_map(|byte| vec![byte]),
@@ -193,7 +194,8 @@ mod tests {
             prop_assert_eq!(from_wire(&wire).unwrap(), name);
         }
 
-        /// No two strings encode one name: a string that decodes is the encoding of its name.
+        /// Checks that no two strings encode the same name: a string that can be decoded is the
+        /// encoding of the resulting name.
         #[test]
         fn every_string_is_the_one_form_of_its_name_or_none(text in "[a\u{e9}\u{ef80}-\u{efff}]*") {
             if let Ok(name) = from_wire(&text) {
@@ -201,7 +203,7 @@ mod tests {
             }
         }
 
-        /// A path can be encoded name by name or as a whole, with the same result.
+        /// Checks that a path can be encoded as a whole or name by name, with the same result.
         #[test]
         fn slashes_stay_where_they_are(first in names(), second in names()) {
             let path = [first.as_slice(), &second].join(&b'/');

@@ -2,14 +2,15 @@
 
 use crate::{AccessMask, Credentials, ObjectType};
 
-/// The bit for read permission in the three bits of one class of a mode.
+/// The bit for read permission, in the three bits of a mode for one class of users.
 pub const READ: u32 = 4;
-/// The bit for write permission in the three bits of one class of a mode.
+/// The bit for write permission, in the three bits of a mode for one class of users.
 pub const WRITE: u32 = 2;
-/// The bit for execute permission, which for a directory is the permission to search it.
+/// The bit for execute permission; for a directory, the permission to search the directory.
 pub const EXECUTE: u32 = 1;
 
-/// Returns the `rwx` bits that `who` has on an object with this owner, group and mode.
+/// Returns the permission bits (read, write, execute) that `who` has on an object with this owner,
+/// group and mode.
 ///
 /// User 0 may read and write every object, search every directory, and execute a file that any user
 /// may execute.
@@ -61,7 +62,8 @@ pub fn access_mask(
     access_of(kind, granted(who, kind, uid, gid, mode))
 }
 
-/// Returns the protocol's access rights that these `rwx` bits grant on an object of this kind.
+/// Returns the protocol's access rights that these permission bits (read, write, execute) grant on
+/// an object of this kind.
 #[must_use]
 pub fn access_of(kind: ObjectType, bits: u32) -> AccessMask {
     let mut mask = AccessMask::default();

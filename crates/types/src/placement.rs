@@ -1,12 +1,12 @@
-//! Placement: the mapping from files to the channels of a session. All transfers of a file use the
-//! file's home channel.
+//! Placement assigns each file to one channel of a session, the file's home channel, which carries
+//! all transfers of the file.
 //!
 //! Invariant: the home channel depends only on the bytes of the handle and the number of channels,
 //! by the formula in `docs/spec/placement.md`.
 
 use crate::ids::FileHandle;
 
-/// The index of a channel in a session, below the session's [`ChannelCount`].
+/// The index of a channel in a session. It is less than the session's [`ChannelCount`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelIndex(pub u16);
 
@@ -17,10 +17,10 @@ pub struct ChannelCount(u16);
 impl ChannelCount {
     /// The count of a session with a single channel.
     pub const ONE: Self = Self(1);
-    /// The limit for the channels of a session.
+    /// The maximum number of channels of a session.
     pub const MAX: usize = 64;
 
-    /// Creates a channel count; `None` if `count` is 0 or above the limit.
+    /// Creates a channel count. `None` if `count` is 0 or above the limit.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         let is_possible = (1..=Self::MAX).contains(&count);
@@ -71,16 +71,17 @@ pub fn placement_hash(handle: &FileHandle) -> u64 {
     mixed(products.fold(0, u64::wrapping_add))
 }
 
-/// The final step of SplitMix64: each bit of the result depends on all bits of the input.
+/// Applies the final step of SplitMix64: each bit of the result depends on all bits of the input.
 fn mixed(mut number: u64) -> u64 {
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// The number of words in a handle that precede its MAC.
+/// The number of 64-bit words in a handle that precede its MAC.
 const HASHED_WORDS: usize = 7;
-/// The index of the word with the facet, which is the part of an object that the handle names.
+/// The index of the word that contains the facet. The facet says whether the handle names the
+/// object itself, its attribute directory, or a named attribute.
 const FACET_WORD: usize = 2;
 const FACET_MASK: u64 = 0xff << 16;
 const FACET_ATTRIBUTE: u64 = 2 << 16;
@@ -103,7 +104,8 @@ mod tests {
     use crate::random::Random;
     use crate::time::Entropy;
 
-    /// A handle as a server's store makes it from a file's number, without the MAC.
+    /// Creates a handle like the handles of a server's store, from a file's number and without the
+    /// MAC.
     fn numbered(number: u64) -> FileHandle {
         let mut id = [0; 48];
         id[0] = 2;
@@ -112,7 +114,8 @@ mod tests {
         FileHandle::new(FsHandle(*b"exports\0\0\0\0\0\0\0\0\0"), id)
     }
 
-    /// A handle with ext4's name for a file: its inode number and generation.
+    /// Creates a handle that contains ext4's kernel handle of a file: its inode number and
+    /// generation.
     fn named_by_the_kernel(number: u32) -> FileHandle {
         let mut id = [0; 48];
         (id[0], id[1], id[4]) = (1, 8, 1);
@@ -121,7 +124,7 @@ mod tests {
         FileHandle::new(FsHandle([7; 16]), id)
     }
 
-    /// A handle of the memory store, which puts the number first.
+    /// Creates a handle like the handles of the memory store, which begin with a number.
     fn in_memory(number: u64) -> FileHandle {
         let mut id = [0; 48];
         id[..8].copy_from_slice(&number.to_le_bytes());

@@ -5,7 +5,8 @@
 
 use crate::time::Entropy;
 
-/// The SplitMix64 generator, which is small, well mixed and usable with any seed. Not for secrets.
+/// The SplitMix64 generator, which is small, well mixed, and usable with any seed. It must not be
+/// used for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -16,14 +17,14 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns a separate generator, for code whose random numbers must not affect those of other
+    /// Creates a separate generator, for code whose random numbers must not affect those of other
     /// code.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next_u64())
     }
 
-    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    /// Returns a number less than `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next_u64() % bound.max(1) as u64) as usize
     }

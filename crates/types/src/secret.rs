@@ -1,10 +1,11 @@
 //! Checks the owner and mode of files that contain secrets: passwords, keys, keytabs.
 //!
 //! Invariant: a secret is used only if no user except the file's owner, root and a group chosen by
-//! root can read the file, and only its owner can change it. One rule applies to all secrets; `dat`
-//! has its own copy of the rule for TLS private keys, because it does not import this crate.
+//! root can read the file, and only its owner can change it. The same rule applies to all secrets.
+//! The crate `dat` has its own copy of the rule for TLS private keys, because it does not import
+//! this crate.
 
-/// The reason why a file must not be used for a secret.
+/// The reason why a file must not be used to hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposedSecret {
     /// The file belongs to another user, who could change it.

@@ -1,4 +1,5 @@
-//! The status codes of the protocol (draft chapter 7), with texts and error numbers.
+//! The status codes of the protocol (draft chapter 7), with explanatory texts and POSIX error
+//! numbers.
 
 macro_rules! statuses {
     ($($name:ident = $number:literal, $errno:expr, $text:literal;)*) => {
@@ -13,13 +14,14 @@ macro_rules! statuses {
             /// All statuses, in numeric order.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
-            /// Returns the number of the status in messages.
+            /// Returns the number that the status has in messages.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
             }
 
-            /// Returns the status with this number; `None` if it is not assigned.
+            /// Returns the status that has this number in messages. `None` if the number is not
+            /// assigned.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Status> {
                 match number {

@@ -1,5 +1,5 @@
-//! Time and randomness as arguments. State machines never read a clock or a generator themselves,
-//! so that the simulator can replay them.
+//! Types for time and randomness, which are passed as arguments. State machines never read a clock
+//! or a generator themselves, so that the simulator can replay their steps.
 
 use std::time::Duration;
 
@@ -8,25 +8,26 @@ use std::time::Duration;
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// Returns this moment plus a duration; the result saturates at the largest moment.
+    /// Returns this moment plus a duration. If the sum is too large, returns the largest moment.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment. Returns zero if `earlier` is after this
+    /// moment.
     #[must_use]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The calendar time of a file attribute (draft 6: seconds s64, nseconds u32).
+/// The calendar time in a file attribute, as seconds and nanoseconds (draft 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 UTC.
     pub seconds: i64,
-    /// The nanoseconds within the second, below 1,000,000,000.
+    /// The nanoseconds within the second, less than 1,000,000,000.
     pub nanoseconds: u32,
 }
 

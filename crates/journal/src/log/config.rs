@@ -6,28 +6,29 @@
 use super::LogError;
 use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, HEADER_BYTES, frame_bytes_of};
 
-/// The limits of a [`Log`](super::Log). They may differ each time the log is opened.
+/// The limits of a [`Log`](super::Log). They may be different each time the log is opened.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// The number of bytes of a segment, a multiple of 4096.
+    /// The size of a segment in bytes, a multiple of 4096.
     pub segment_bytes: u64,
-    /// The greatest number of segments on disk. Records are refused ([`LogError::Full`]) when half
-    /// of the segments are in use; the other half is for the checkpoint.
+    /// The maximum number of segments on disk. Records are refused ([`LogError::Full`]) when half
+    /// of the segments are in use; the other half is reserved for a checkpoint.
     pub segment_count_max: u32,
-    /// The number of free segments that are prepared when the log is opened, so that starting a
-    /// segment does not have to write zeros.
+    /// The number of free segments that are prepared when the log is opened, so that no zeros need
+    /// to be written when a new segment is started.
     pub spare_segment_count: u32,
-    /// The greatest length of a record in bytes.
+    /// The maximum length of a record in bytes.
     pub record_bytes_max: usize,
-    /// The greatest number of bytes that may be buffered while a group is in flight. Above it, the
-    /// log returns [`LogError::Wait`].
+    /// The maximum number of bytes that may be buffered while a group is in flight. At this limit,
+    /// the log returns [`LogError::Wait`].
     pub buffered_bytes_max: usize,
     /// The number of bytes of records after which a checkpoint is due.
     pub checkpoint_after_bytes: u64,
-    /// The greatest size of a checkpoint in bytes. It is kept in memory until it is written.
+    /// The maximum size of a checkpoint in bytes. A checkpoint is kept in memory until it is
+    /// written.
     pub checkpoint_bytes_max: usize,
-    /// The least number of checkpoint bytes written with one group. With a larger value the
-    /// checkpoint is done sooner; with a smaller value records wait less.
+    /// The minimum number of bytes of a checkpoint that are written with one group. With a larger
+    /// value the checkpoint is complete sooner; with a smaller value records wait less.
     pub checkpoint_chunk_bytes: usize,
 }
 
@@ -79,17 +80,17 @@ impl LogConfig {
         Err(LogError::Config { wrong })
     }
 
-    /// Returns the size of the longest group in bytes: the full buffer, and a chunk of a checkpoint
-    /// whose last record exceeds the chunk size.
+    /// Returns the size in bytes of the longest possible group. It contains the full buffer, and a
+    /// chunk of a checkpoint whose last record exceeds the chunk size.
     fn group_bytes_max(&self) -> u64 {
         let record = frame_bytes_of(self.record_bytes_max);
         let chunk = self.checkpoint_chunk_bytes + record;
         (HEADER_BYTES + self.buffered_bytes_max + chunk).next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Returns the number of segments that a checkpoint can take, including everything that may be
-    /// appended meanwhile: each group contains a chunk of the checkpoint, and a segment may end
-    /// before it is full.
+    /// Returns the number of segments that a checkpoint can take, including the records that may be
+    /// appended meanwhile. The reason is that each group contains a chunk of the checkpoint, and a
+    /// segment may end before it is full.
     pub(super) fn checkpoint_segment_count(&self) -> u64 {
         let chunks = self.checkpoint_bytes_max.div_ceil(self.checkpoint_chunk_bytes) as u64 + 1;
         let beside = (self.buffered_bytes_max + HEADER_BYTES + BLOCK_BYTES) as u64;
@@ -104,10 +105,10 @@ impl LogConfig {
     }
 }
 
-/// The number of segments that earlier records may still need: for the group in flight, for the one
-/// being filled, and for the next opening.
+/// The number of segments that records may need besides the checkpoint: for the group in flight,
+/// for the group that is being filled, and for the next opening of the log.
 const SLACK: u64 = 3;
-/// The greatest allowed number of segments.
+/// The largest value that may be configured for the number of segments.
 const SEGMENT_COUNT_LIMIT: u32 = 1 << 16;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Tests the log against a model of its guarantees, on a disk that crashes at random.
 //!
 //! The state is a hash over all records in their order. So a record that is lost, invented or
-//! repeated, or that reappears, leads to another state. Every record differs from all others that
-//! were ever appended, including discarded ones.
+//! repeated, or that reappears, leads to another state. Every record differs from all other records
+//! that were ever appended, including discarded records.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::storage::{CrashStorage, Operation};
 use crate::test_hooks::with;
 
-/// The first violation found by a run.
+/// The result of a run: the first violation of a guarantee, if any.
 type Verdict = Result<(), String>;
 
 struct World {
@@ -20,7 +20,7 @@ struct World {
     storage: CrashStorage,
     log: Log,
     job: Option<GroupJob>,
-    /// The state after each record, preceded by the state before the first record.
+    /// The state before the first record, then the state after each record.
     states: Vec<u64>,
     durable: u64,
     /// A counter that makes every record different.
@@ -28,19 +28,19 @@ struct World {
     seen: Seen,
 }
 
-/// Counts what occurred in a run, to show that the test covered it.
+/// Counts of the events in a run, which show what the test has covered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// The number of records found lost.
+    /// The number of records that recovery found lost.
     lost: u64,
     /// The number of records that survived although they were not reported as durable.
     found: u64,
-    /// The numbers of recoveries from a checkpoint and of checkpoints interrupted by a restart.
+    /// Two counts: recoveries that used a checkpoint, and checkpoints that a restart interrupted.
     checkpoints: u64,
     broken_off: u64,
     /// The number of failed writes and syncs.
     poisoned: u64,
-    /// The number of times that opening the log failed half-way.
+    /// The number of times that opening the log failed before it was complete.
     openings: u64,
 }
 
@@ -62,7 +62,7 @@ fn mix(state: u64, bytes: &[u8]) -> u64 {
     Random::new(state.rotate_left(7) ^ sum).next_u64()
 }
 
-/// Returns the bytes that follow a checkpoint's first record, to make the checkpoint long.
+/// Returns bytes that follow the first record of a checkpoint, so that the checkpoint is long.
 fn filler(state: u64, index: u64) -> Vec<u8> {
     let mut random = Random::new(state ^ index);
     let length = random.below(3000);
@@ -186,7 +186,8 @@ impl World {
         }
     }
 
-    /// Simulates crashes and kills, also during recovery, until the log opens again.
+    /// Simulates crashes and kills, some of them during recovery, until the log can be opened
+    /// again.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.seen.broken_off += u64::from(self.log.is_checkpoint_under_way());
@@ -243,7 +244,7 @@ impl World {
     }
 }
 
-/// The number and the resulting state of recovered records.
+/// The number of recovered records, and the state that results from them.
 struct Recall {
     count: u64,
     state: u64,
@@ -359,7 +360,7 @@ fn defects_are_noticed() {
 
 const STEPS: usize = 150;
 
-/// Writes groups of one record each. Returns the end of each group.
+/// Writes groups of one record each. Returns the offset of each group's end.
 fn written(storage: &CrashStorage, count: u64) -> Vec<u64> {
     let (mut log, _) = opened(storage).unwrap();
     let mut ends = Vec::new();

@@ -11,13 +11,14 @@ pub enum LogError {
         /// The error of the storage.
         source: StorageError,
     },
-    /// Nothing more can be made durable. Every change of state must be refused.
+    /// The log has failed, so that nothing more can be made durable. Every change of state must be
+    /// refused.
     #[error(
         "the journal has failed and cannot make anything durable ({cause}); changes are refused \
          until the disk is repaired and the server restarted"
     )]
     Poisoned {
-        /// The first failure.
+        /// The text of the first failure.
         cause: String,
     },
     /// Data that was durable is damaged.
@@ -50,10 +51,10 @@ pub enum LogError {
         /// The version in the file.
         version: u32,
     },
-    /// The buffer is full. Continue when the group in flight is done.
+    /// The buffer is full. The caller must try again when the group in flight is durable.
     #[error("the journal's buffer is full; wait for the group in flight")]
     Wait,
-    /// All segments that records may use are in use.
+    /// All segments that records may use are in use. The caller must make a checkpoint first.
     #[error(
         "the journal has {count} segments in use; make a checkpoint first, or raise \
          segment_count_max"
@@ -67,13 +68,13 @@ pub enum LogError {
     TooLong {
         /// The length of the record in bytes.
         length: usize,
-        /// The greatest allowed length in bytes.
+        /// The maximum length in bytes.
         length_max: usize,
     },
     /// The checkpoint exceeds its limit.
     #[error("a checkpoint exceeds the limit of {bytes_max} bytes; raise checkpoint_bytes_max")]
     CheckpointTooLarge {
-        /// The limit in bytes.
+        /// The maximum size in bytes.
         bytes_max: usize,
     },
     /// Another checkpoint is still being written.

@@ -11,11 +11,11 @@ use crate::group::GroupBuffer;
 use crate::storage::{Blob, BlobName, Result, Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
-/// A group to be made durable, by any thread that may block.
+/// A job that writes a group and makes it durable. Any thread that may block can run it.
 pub struct GroupJob {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) place: Place,
-    /// The header of the segment that gets the group.
+    /// The header of the segment to which the group belongs.
     pub(super) header: SegmentHeader,
     pub(super) offset: u64,
     pub(super) first_record: u64,
@@ -26,11 +26,11 @@ pub struct GroupJob {
 pub struct GroupDone {
     pub(super) header: SegmentHeader,
     pub(super) buffer: GroupBuffer,
-    /// The blob of the segment, if the job created a new segment.
+    /// The blob of the new segment if the job has created one, or else `None`.
     pub(super) result: Result<Option<Slot>>,
 }
 
-/// The destination of a group.
+/// Where a group must be written.
 pub(super) enum Place {
     Here(Arc<dyn Blob>),
     New(SlotBlob),
@@ -50,7 +50,8 @@ impl GroupJob {
         GroupDone { header: self.header, buffer: self.buffer, result }
     }
 
-    /// Returns the result of a job that cannot be run. After that, no record becomes durable.
+    /// Returns the result of a job that could not be run. After that, no record becomes durable any
+    /// more.
     #[must_use = "the log waits for it"]
     pub fn failed(&self, why: &'static str) -> GroupDone {
         let error = StorageError::from_io("write", "a group", std::io::Error::other(why));
@@ -85,7 +86,8 @@ impl GroupJob {
     }
 }
 
-/// Creates a blob filled with zeros, so that no append needs space or changes metadata.
+/// Creates a blob that is filled with zeros, so that a later append neither needs space nor changes
+/// metadata.
 pub(super) fn make_slot(storage: &dyn Storage, name: &BlobName, length: u64) -> Result<Slot> {
     let blob = storage.create(name)?;
     blob.preallocate(length)?;

@@ -4,10 +4,10 @@
 //!
 //! - A record number is reported as durable only after a sync that followed its write has
 //!   succeeded.
-//! - At most one group is in flight, so each group found on disk proves that those before it were
-//!   durable.
-//! - After any failure, nothing more is reported as durable. It is unknown what a failed sync left
-//!   unwritten, and the next sync would not report it.
+//! - At most one group is in flight, so each group found on disk proves that all groups before it
+//!   were durable.
+//! - After any failure, nothing more is reported as durable. The reason is that it is unknown what
+//!   a failed sync left unwritten, and the next sync would not report that.
 //!
 //! The log makes no blocking calls itself. [`Log::append`] buffers a record, [`Log::take_group`]
 //! returns a group to write, [`GroupJob::run`] writes it on any thread that may block, and
@@ -68,7 +68,8 @@ pub struct Log {
     /// The number of the first record in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The second group buffer, unless a group in flight uses it.
+    /// The second group buffer. While a group is in flight, the job has it and this buffer is
+    /// empty.
     spare: GroupBuffer,
     in_flight: Option<InFlight>,
     checkpoint: Option<Checkpoint>,
@@ -101,16 +102,16 @@ impl Log {
         Ok(RecordNumber(number))
     }
 
-    /// True if there is anything to write.
+    /// Returns true if there is anything to write.
     #[inline]
     #[must_use]
     pub fn has_some(&self) -> bool {
         !self.filling.is_empty() || self.checkpoint.is_some()
     }
 
-    /// Returns a job that writes the buffered records. Returns `None` if there are none, if a group
-    /// is in flight, or if the log is poisoned. The caller must run the job and pass the result to
-    /// [`Log::on_group_done`].
+    /// Returns a job that writes the buffered records. Returns `None` if there are no such records,
+    /// if a group is in flight, or if the log has failed. The caller must run the job and pass the
+    /// result to [`Log::on_group_done`].
     pub fn take_group(&mut self) -> Option<GroupJob> {
         if self.poison.is_some() || self.in_flight.is_some() {
             return None;
@@ -150,8 +151,8 @@ impl Log {
     /// Takes the result of a job. All records up to the returned number are durable.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`] if the write or the sync failed. From then on, no further record can
-    /// become durable.
+    /// [`LogError::Poisoned`] if the write or the sync has failed. No further record can become
+    /// durable after that.
     ///
     /// # Panics
     /// Panics if the result does not belong to the job of this log that is in flight.
@@ -179,7 +180,8 @@ impl Log {
         Ok(self.durable())
     }
 
-    /// True if so much was appended since the last checkpoint that another one is due.
+    /// Returns true if so much was appended since the last checkpoint that another checkpoint is
+    /// due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         // Due when as much was appended as a checkpoint writes, but before records are refused.
@@ -191,12 +193,13 @@ impl Log {
     }
 
     /// Begins a checkpoint. `records` describe the state that results from all records appended so
-    /// far. They are written together with the next groups. Once the last of them is durable,
-    /// recovery returns them instead of the records that they replace, whose segments become free.
+    /// far. These records are written together with the next groups. Once the last of them is
+    /// durable, recovery returns them in place of the records that were appended before, and the
+    /// segments of the latter become free.
     ///
     /// # Errors
     /// [`LogError::CheckpointUnderWay`]; [`LogError::CheckpointTooLarge`]; [`LogError::TooLong`];
-    /// [`LogError::Full`] if there is no room even for a checkpoint; [`LogError::Poisoned`]. On
+    /// [`LogError::Full`] if there is no space even for a checkpoint; [`LogError::Poisoned`]. On
     /// error, no checkpoint has begun.
     pub fn begin_checkpoint<'a>(
         &mut self,
@@ -226,7 +229,7 @@ impl Log {
         Ok(())
     }
 
-    /// True if a checkpoint has begun and is not durable yet.
+    /// Returns true if a checkpoint has begun and is not durable yet.
     #[must_use]
     pub fn is_checkpoint_under_way(&self) -> bool {
         self.checkpoint.is_some()
@@ -244,13 +247,13 @@ impl Log {
         RecordNumber(self.next_record - 1)
     }
 
-    /// True if the log has failed permanently.
+    /// Returns true if the log has failed permanently.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poison.is_some()
     }
 
-    /// Returns the identity of the journal.
+    /// Returns the random number that identifies the journal.
     #[must_use]
     pub fn journal(&self) -> JournalId {
         self.journal
@@ -262,7 +265,7 @@ impl Log {
         self.chain.len()
     }
 
-    /// Adds the next chunk of a checkpoint to the group. Returns true if it was the last one.
+    /// Adds the next chunk of a checkpoint to the group. Returns true if it was the last chunk.
     fn fill_from_checkpoint(&mut self) -> bool {
         let Some(checkpoint) = &mut self.checkpoint else { return false };
         let end = checkpoint.at + self.config.checkpoint_chunk_bytes;
@@ -274,7 +277,7 @@ impl Log {
         checkpoint.at == checkpoint.frames.len()
     }
 
-    /// Returns the header of the segment after the last one.
+    /// Creates the header of the segment that will follow the last segment.
     fn next_header(&self, begins_checkpoint: bool) -> SegmentHeader {
         let last = self.last().header;
         let below = self.checkpoint.as_ref().map(|checkpoint| checkpoint.below);
@@ -289,8 +292,8 @@ impl Log {
         }
     }
 
-    /// Returns a blob for another segment, or poisons the log if there is none. The limits on
-    /// appends and checkpoints ensure that there always is one.
+    /// Returns a blob for another segment. If there is none, the log fails permanently; the limits
+    /// on appends and checkpoints ensure that there always is one.
     fn take_slot(&mut self) -> Option<SlotBlob> {
         if let Some(slot) = self.free.pop() {
             return Some(SlotBlob::Ready(slot));
@@ -349,10 +352,10 @@ struct LastSegment<'a> {
     blob: &'a Arc<dyn Blob>,
 }
 
-/// The changes of state when the group in flight becomes durable.
+/// The changes to make to the log's state when the group in flight has become durable.
 struct InFlight {
     last_record: u64,
-    /// The offset of the next group.
+    /// The offset of the end of the group in flight, at which the next group begins.
     end: u64,
     ends_checkpoint: bool,
 }
@@ -360,11 +363,13 @@ struct InFlight {
 /// A checkpoint that is being written.
 struct Checkpoint {
     frames: Vec<u8>,
-    /// The number of bytes of `frames` that were added to groups.
+    /// The number of bytes of `frames` that were already added to groups.
     at: usize,
-    /// The number of the segment in which the checkpoint begins, once its first chunk was added.
+    /// The number of the segment in which the checkpoint begins. `None` until its first chunk was
+    /// added.
     start: Option<u64>,
-    /// The number of the first record that the checkpoint does not replace.
+    /// The number of the first record that the checkpoint does not replace. The checkpoint replaces
+    /// all records below this number.
     below: u64,
 }
 
@@ -378,8 +383,9 @@ fn lowest_unused(slots: &BTreeSet<u64>) -> u64 {
 
 /// The prefix of the names of segments.
 const SLOT_PREFIX: &str = "log-";
-/// The flag of a frame of a checkpoint. The numbers of such frames count from 0.
+/// The flag of a frame that belongs to a checkpoint. The numbers of such frames start at 0.
 const FLAG_CHECKPOINT: u16 = 1;
-/// The flag of the frame after a checkpoint's last one. Its number is the count of frames.
+/// The flag of the frame that follows the last frame of a checkpoint. Its number is the count of
+/// the checkpoint's frames.
 const FLAG_END: u16 = 2;
 const END_FRAME_BYTES: usize = frame_bytes_of(0);

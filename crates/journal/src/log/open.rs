@@ -2,8 +2,8 @@
 //!
 //! Invariant: when a log is open, everything that it has recovered is on stable storage, and the
 //! header of a new segment durably records the end of the recovered data. So a torn group is never
-//! read again, whatever crash follows. Nothing has changed until that header is durable, so
-//! recovery can be interrupted anywhere and started again.
+//! read again, whatever crash follows. Until that header is durable, recovery changes nothing, so
+//! it can be interrupted anywhere and started again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::storage::{Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
 impl Log {
-    /// Opens the log in a storage directory, or creates one, and returns the records that have
-    /// survived. Blocks. A new journal takes its identity from `entropy`.
+    /// Opens the log in a storage directory, or creates a log there, and returns the records that
+    /// have survived. This blocks. The identity of a new journal is drawn from `entropy`.
     ///
     /// # Errors
     /// - [`LogError::Corrupt`], [`LogError::Foreign`] or [`LogError::Version`] if the directory
@@ -91,9 +91,10 @@ impl Scanned {
     }
 }
 
-/// Makes the last group durable. It may be only in the page cache, if the process was killed before
-/// the group's sync or if that sync failed. After a failed sync, no later sync would write these
-/// pages. So the group is written again. It proves that all groups before it are durable.
+/// Makes the last group durable. The group may only be in the page cache, if the process was killed
+/// before the group's sync or if that sync failed. After a failed sync, no later sync would write
+/// these pages, so the group is written again. The groups before it are certainly durable, because
+/// it was written after them.
 fn make_durable(chain: &Chain) -> Result<(), LogError> {
     let Some(last) = chain.segments.last().filter(|_| chain.is_last_unproven) else {
         return Ok(());
@@ -113,7 +114,8 @@ fn make_durable(chain: &Chain) -> Result<(), LogError> {
 struct Slots {
     numbers: BTreeSet<u64>,
     free: Vec<Slot>,
-    /// The blobs that are incomplete, or whose length differs from the current length of segments.
+    /// The blobs that cannot be used for segments, because they are incomplete or have another
+    /// length than segments have now.
     useless: Vec<Slot>,
 }
 
@@ -144,8 +146,8 @@ impl Slots {
         Ok(make_slot(storage, &slot_name(number), config.segment_bytes)?)
     }
 
-    /// Removes unneeded blobs and creates those that will be needed. This happens only after the
-    /// new segment's number, which is above all others, is on stable storage. So if a crash
+    /// Removes blobs that are not needed and creates those that will be needed. Called only after
+    /// the new segment's number, which is above all others, is on stable storage. So if a crash
     /// restores a removed name, its segment is recognized as old.
     fn tidy(
         &mut self,
@@ -179,5 +181,6 @@ impl Slots {
     }
 }
 
-/// The number of free segments kept in addition to those that fill up between two checkpoints.
+/// The number of free segments to keep in addition to the segments that are filled between two
+/// checkpoints.
 const SPARE_COUNT: u64 = 2;

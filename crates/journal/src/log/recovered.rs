@@ -1,18 +1,19 @@
 //! The records that a log contained when it was opened.
 //!
-//! Invariant: the records of the checkpoint come first, then those that it does not replace. Each
-//! record is complete, and they come in sequence without gaps. Memory is limited to one group.
+//! Invariant: the records of the checkpoint come first, then the records that it does not replace.
+//! All records are complete, in sequence and without gaps. Only one group is in memory at a time.
 
 use super::scan::{Chain, Scanned, corrupt};
 use super::{FLAG_CHECKPOINT, FLAG_END, LogError, RecordKind, RecordNumber};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES};
 
-/// The records that have survived, for one pass over them. Read them before the log makes a
+/// The records that have survived, which can be read once. They must be read before the log makes a
 /// checkpoint, which frees their segments.
 pub struct Recovered {
     segments: Vec<Scanned>,
     phase: Phase,
-    /// The index of the segment being read, and the offset of its next group.
+    /// The index of the segment that is being read. The next field is the offset of the next group
+    /// in it.
     segment: usize,
     position: u64,
     next_number: u64,
@@ -28,11 +29,11 @@ pub struct Recovered {
 /// A record that has survived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The origin of the record. Those of the checkpoint come before the others.
+    /// The origin of the record. Records of the checkpoint come before the records of the log.
     pub origin: Origin,
-    /// The kind, as appended.
+    /// The kind with which the record was appended.
     pub kind: RecordKind,
-    /// The bytes, as appended.
+    /// The bytes that were appended as the record.
     pub bytes: &'a [u8],
 }
 
@@ -41,7 +42,7 @@ pub struct Record<'a> {
 pub enum Origin {
     /// A checkpoint, which replaces all records before it.
     Checkpoint,
-    /// The log itself; the record was appended with this number.
+    /// The log. The record was appended with this number.
     Log(RecordNumber),
 }
 
@@ -72,7 +73,7 @@ impl Recovered {
         recovered
     }
 
-    /// True if records of a checkpoint come before the others.
+    /// Returns true if there is a checkpoint, whose records come before the others.
     #[must_use]
     pub fn has_checkpoint(&self) -> bool {
         self.below != 0
@@ -84,11 +85,11 @@ impl Recovered {
         self.last
     }
 
-    /// Returns the next record, or `None` after the final one.
+    /// Returns the next record, or `None` after the last one.
     ///
     /// # Errors
-    /// [`LogError::Storage`] if the storage fails; [`LogError::Corrupt`] if it returns other data
-    /// than when the log was opened.
+    /// [`LogError::Storage`] if the storage fails; [`LogError::Corrupt`] if the storage returns
+    /// other data than when the log was opened.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
         let Some((at, phase)) = self.advance()? else { return Ok(None) };
         let frame = self.group.frame_at(at).map(|(frame, _)| frame);

@@ -1,8 +1,8 @@
-//! The first phase of recovery: finds the valid segments and the end of each.
+//! The first phase of recovery, which finds the valid segments and the end of each.
 //!
 //! Invariant: a torn end is accepted only where one is possible: after the last group of the newest
-//! segment, if no later group proves that it was once complete. Any other deviation from what was
-//! written is an error.
+//! segment, if no later group proves that the torn data was once complete. Any other deviation from
+//! the data that was written is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,8 +60,9 @@ impl Survey {
         Ok(())
     }
 
-    /// Finds damaged headers. A blob without a header must not contain a group of the live part of
-    /// the journal: no group is written before its segment's header is complete.
+    /// Detects damaged headers. A blob without a header must not contain a group of the part of the
+    /// journal that is still needed, because no group is written before its segment's header is
+    /// complete.
     fn check_blanks(&self, oldest: u64) -> Result<(), LogError> {
         for slot in &self.blank {
             let Some(lineage) = lineage_at(&*slot.blob, BLOCK_BYTES as u64)? else { continue };
@@ -81,29 +82,33 @@ impl Survey {
 pub(super) struct Scanned {
     pub slot: Slot,
     pub header: SegmentHeader,
-    /// The offset at which its groups end.
+    /// The offset at which the groups of the segment end.
     pub end: u64,
-    /// The number of the record after its last one.
+    /// The number of the record that follows the last record of the segment.
     pub next_record: u64,
-    /// The number of bytes of its records.
+    /// The total number of bytes of the segment's records.
     pub record_bytes: u64,
-    /// The offset after the last group that contains a record or the end of a checkpoint.
+    /// The offset of the end of the last group that contains a record or the end of a checkpoint.
+    /// `None` if there is no such group.
     useful_end: Option<u64>,
-    /// The offset of the last group.
+    /// The offset of the last group. `None` if the segment has no groups.
     pub last_group: Option<u64>,
     ends_checkpoint: bool,
 }
 
-/// All valid segments, oldest first. The journal or a complete checkpoint begins in the first one.
+/// All valid segments, oldest first. The first segment contains the beginning of the journal or of
+/// a complete checkpoint.
 pub(super) struct Chain {
     pub segments: Vec<Scanned>,
-    /// True if no group follows the last group in the journal, so that nothing proves it durable.
+    /// True if no group follows the last group of the journal, so that nothing proves that the last
+    /// group is durable.
     pub is_last_unproven: bool,
     /// A number above every segment number that was ever used.
     pub next_segment: u64,
 }
 
-/// Follows the segments from the newest back to the point where recovery starts.
+/// Follows the links between segments, from the newest segment back to the one at which recovery
+/// starts.
 pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     let Some((&newest, _)) = survey.segments.last_key_value() else {
         survey.check_blanks(0)?;
@@ -134,8 +139,8 @@ pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     Ok(Chain { segments, is_last_unproven, next_segment: newest + 1 })
 }
 
-/// True if the last of `segments`, which are newest first, begins a checkpoint whose end is
-/// present.
+/// Returns true if the last of `segments`, which are ordered from newest to oldest, begins a
+/// checkpoint whose end is present.
 fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
     let Some((first, later)) = segments.split_last() else { return false };
     let next_start = later.iter().rposition(|s| s.header.checkpoint_below.is_some());
@@ -144,9 +149,9 @@ fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
         && (first.ends_checkpoint || own.iter().any(|segment| segment.ends_checkpoint))
 }
 
-/// Drops what follows the last record or the end of the checkpoint: chunks of incomplete
-/// checkpoints, and segments that were opened but not used. Returns true if the last remaining
-/// group is also the last group in the journal.
+/// Drops everything after the last record or the end of the checkpoint: chunks of incomplete
+/// checkpoints, and segments that were started but not used. Returns true if the last group that
+/// remains is also the last group of the journal.
 fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
     let count = segments.len();
     while segments.len() > 1 && segments.last().is_some_and(|s| s.useful_end.is_none()) {
@@ -160,7 +165,7 @@ fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
     is_newest && is_last_group
 }
 
-/// Reads all groups of a segment. `successor` is the segment after it.
+/// Reads all groups of a segment. `successor` is the segment after it, if there is one.
 fn scan(
     slot: &Slot,
     header: &SegmentHeader,

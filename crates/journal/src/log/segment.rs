@@ -1,8 +1,8 @@
 //! The header of a segment, which is the first block of its blob.
 //!
-//! Invariant: a header lies in one sector, which a disk writes completely or not at all. It is on
-//! stable storage before any group follows it. So every later recovery knows each segment number
-//! that was ever used for a group, and no number is used twice.
+//! Invariant: a header is contained in one sector, which a disk writes completely or not at all.
+//! The header is on stable storage before any group is written after it. So every later recovery
+//! knows each segment number that was ever used for a group, and no number is used twice.
 
 use super::JournalId;
 use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, put_u32, put_u64};
@@ -11,7 +11,7 @@ use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, put_u32, put_u64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub journal: JournalId,
-    /// The number of the segment, from 1, never used twice.
+    /// The number of the segment. Numbers start at 1 and are never used twice.
     pub number: u64,
     /// The number of the segment before this one; 0 if there is none.
     pub previous: u64,
@@ -22,16 +22,18 @@ pub(super) struct SegmentHeader {
     pub first_record: u64,
     /// The length of the blob in bytes.
     pub segment_bytes: u64,
-    /// Present if a checkpoint begins here. The checkpoint replaces all records below this number.
+    /// The number of the first record that a checkpoint does not replace, if a checkpoint begins in
+    /// this segment. It replaces all records below this number. `None` if no checkpoint begins
+    /// here.
     pub checkpoint_below: Option<u64>,
 }
 
 /// The reason why the first block of a blob is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoHeader {
-    /// There was never a header, or it is incomplete or damaged.
+    /// There was never a header, or the header is incomplete or damaged.
     Absent,
-    /// It is a header of another version.
+    /// The block contains a header of another version.
     Version(u32),
 }
 
@@ -79,9 +81,10 @@ impl SegmentHeader {
 }
 
 const MAGIC: &[u8; 8] = b"DAFSLOG1";
-/// The version. Magic, version and checksum have the same positions in every version.
+/// The version of the header's format. The magic number, the version and the checksum have the same
+/// positions in every version.
 const VERSION: u32 = 1;
-/// The flag that a checkpoint begins here.
+/// The flag that says that a checkpoint begins in this segment.
 const CHECKPOINT: u32 = 1;
 const SUM_AT: usize = 124;
 /// The number of bytes of a header. The rest of its block is zero.

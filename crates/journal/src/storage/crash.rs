@@ -1,7 +1,7 @@
-//! A model of a disk that crashes, in memory, for tests and simulations of restarts.
+//! A model, in memory, of a disk that crashes. Tests use it to simulate restarts.
 //!
-//! Invariant: synced data is never lost. Of data that was not synced, a crash keeps any subset that
-//! a real disk could have kept, sector by sector, as the given entropy decides.
+//! Invariant: synced data is never lost. Of data that was not synced, a crash keeps a subset that a
+//! real disk could have kept, sector by sector. The given entropy decides which.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use dafs_types::{CloneSource, Entropy};
 
 use super::{Blob, BlobName, CloneError, Result, Storage, StorageError};
 
-/// Storage in memory that can lose power. Clones share one disk.
+/// Storage in memory that can lose power. Clones of this value share one disk.
 ///
 /// [`CrashStorage::crash`] or [`CrashStorage::kill`] and a new open simulate the restart of a
 /// server. Blobs opened before the restart no longer work, so a job of the old server that is still
@@ -25,18 +25,18 @@ pub struct CrashStorage {
 /// An operation that a test can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A write. Its first half is executed.
+    /// A write. Its first half is executed before it fails.
     Write,
-    /// A sync of a blob. Reads still return the written data, but no later sync writes it (as on
-    /// Linux).
+    /// A sync of a blob. Reads still return the data that the sync should have written, but no
+    /// later sync writes this data (as on Linux).
     Sync,
     /// A read, which fails with an I/O error.
     Read,
-    /// The creation of a blob, which creates nothing.
+    /// The creation of a blob. No blob is created.
     Create,
-    /// A sync of names. It changes nothing.
+    /// A sync of names. It has no effect.
     SyncNames,
-    /// Sharing blocks. It changes nothing.
+    /// The sharing of blocks. It has no effect.
     Clone,
 }
 
@@ -48,9 +48,9 @@ impl CrashStorage {
     }
 
     /// Simulates a power failure and restart. Each sector that was written but not synced gets one
-    /// of the states that it has had since its last sync. Of the creations and removals of
-    /// names since the last sync of names, only the earliest ones survive. Scheduled power failures
-    /// and injected errors are cancelled.
+    /// of the states that it has had since its last sync. Of the creations and removals of names
+    /// since the last sync of names, the first few survive. Scheduled power failures and injected
+    /// errors are cancelled.
     pub fn crash(&self, entropy: &mut dyn Entropy) {
         let mut disk = self.lock();
         disk.restart();
@@ -67,8 +67,8 @@ impl CrashStorage {
         disk.names = names;
     }
 
-    /// Simulates the kill of the process. Everything written stays, and a later crash may still
-    /// lose what was not synced.
+    /// Simulates the killing of the process. All written data remains, but a later crash may still
+    /// lose data that was not synced.
     pub fn kill(&self) {
         self.lock().restart();
     }
@@ -78,19 +78,19 @@ impl CrashStorage {
         self.lock().failing = Some(operation);
     }
 
-    /// Makes the power fail during the operation after `operation_count` further changes. From then
-    /// on every operation fails, until a crash or kill.
+    /// Makes the power fail during a later operation, after `operation_count` further changes. From
+    /// then on every operation fails, until a crash or kill is simulated.
     pub fn power_off_after(&self, operation_count: u64) {
         self.lock().fuse = Some(operation_count);
     }
 
-    /// True if the power has failed.
+    /// Returns true if the power has failed.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.lock().is_off
     }
 
-    /// Sets the number of bytes by which blobs can still grow; `None` means without limit.
+    /// Sets the number of bytes by which blobs can still grow. `None` means without limit.
     pub fn set_space_left(&self, space_left: Option<u64>) {
         self.lock().space_left = space_left;
     }
@@ -100,8 +100,8 @@ impl CrashStorage {
         self.lock().has_reflinks = has_reflinks;
     }
 
-    /// Overwrites bytes of a blob durably without the journal's knowledge, to test how recovery
-    /// handles corruption.
+    /// Overwrites bytes of a blob durably without the journal's knowledge, so that tests can check
+    /// how recovery handles damage.
     ///
     /// # Errors
     /// [`StorageError::NotFound`] if the blob does not exist.
@@ -179,15 +179,15 @@ impl Storage for CrashStorage {
     }
 }
 
-/// The whole disk and its scheduled failures.
+/// The whole disk, and the failures that tests have scheduled.
 #[derive(Default)]
 struct Disk {
-    /// The number of restarts. Handles from an earlier generation do not work.
+    /// The number of restarts so far. Handles from before a restart do not work.
     generation: u64,
-    /// The names as programs see them.
+    /// The present names, as programs see them.
     names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
     durable_names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
-    /// The changes that lead from the durable names to the visible ones, oldest first.
+    /// The changes that turn the durable names into the present names, oldest first.
     name_changes: Vec<NameChange>,
     failing: Option<Operation>,
     fuse: Option<u64>,
@@ -209,7 +209,8 @@ impl Disk {
         self.name_changes.push(change);
     }
 
-    /// Allows an operation, or makes it fail and returns the effect that it nevertheless had.
+    /// Allows an operation, or makes it fail. If it fails, returns the effect that the operation
+    /// has nevertheless.
     fn admit(
         &mut self,
         operation: Operation,
@@ -234,7 +235,7 @@ impl Disk {
     }
 }
 
-/// The effect of a failed operation.
+/// The effect that a failed operation has nevertheless.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Harm {
     None,
@@ -244,7 +245,7 @@ enum Harm {
     Failed,
 }
 
-/// A name that was created (with contents) or removed (without).
+/// A change of names: the creation of a name (with contents) or its removal (without contents).
 #[derive(Clone)]
 struct NameChange {
     name: BlobName,
@@ -265,13 +266,14 @@ impl NameChange {
 struct Contents {
     /// The bytes that reads return.
     cached: Vec<u8>,
-    /// The bytes that are certainly on the disk, except for the sectors below.
+    /// The bytes that are on the disk with certainty, except for the sectors in the next fields.
     durable: Vec<u8>,
-    /// The sectors written since the last sync, with each state that may have reached the disk.
+    /// The sectors that were written since the last sync. For each there is a list of the states of
+    /// which any may have reached the disk.
     dirty: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// The sectors that a failed sync has left. No later sync writes them.
+    /// The sectors that a failed sync has left unwritten. No later sync writes them.
     doubtful: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// The lengths since the last sync.
+    /// The lengths that the blob has had since the last sync.
     lengths: Vec<usize>,
 }
 
@@ -297,7 +299,8 @@ impl Contents {
         self.soil(length.min(before), before.max(length));
     }
 
-    /// Records the current state of sectors as one that may reach the disk.
+    /// Records the current state of the sectors from `from` to `to` as a state that may reach the
+    /// disk.
     fn soil(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let state = sector_of(&self.cached, sector);
@@ -432,8 +435,8 @@ impl Blob for CrashBlob {
         )
     }
 
-    /// Copies the bytes, which differs from sharing only in time and space. Before a sync, any part
-    /// of them may be on the disk; a real file system guarantees more.
+    /// Copies the bytes in place of sharing blocks, which differs only in time and space. Before a
+    /// sync, any part of the copied bytes may be on the disk; a real file system guarantees more.
     fn share_blocks(
         &self,
         source: &dyn CloneSource,
@@ -491,7 +494,8 @@ mod tests {
         bytes
     }
 
-    /// Returns a disk with one synced blob of ones that is overwritten by unsynced twos.
+    /// Creates a disk with one synced blob of ones, which is overwritten with twos that are not
+    /// synced.
     fn half_written() -> CrashStorage {
         let storage = CrashStorage::new();
         let blob = storage.create(&name("a")).unwrap();

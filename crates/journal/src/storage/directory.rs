@@ -1,7 +1,7 @@
 //! Storage in a directory of this machine.
 //!
 //! Invariant: every system call takes one path component relative to the directory's descriptor and
-//! follows no symbolic link. Only one process at a time holds the lock.
+//! follows no symbolic link. Only one process at a time holds the lock of the directory.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,15 @@ use super::{Blob, BlobName, CloneError, Result, Storage, StorageError, ZEROS};
 #[derive(Debug)]
 pub struct DirectoryStorage {
     directory: File,
-    /// Held until drop. The kernel releases it when the process ends.
+    /// The lock file, which stays locked until this value is dropped. The kernel releases the lock
+    /// when the process ends.
     _lock: File,
     path: PathBuf,
 }
 
 impl DirectoryStorage {
-    /// Opens a directory, creates it if necessary, and locks it. Sets its mode to 0700, because its
-    /// files contain the data of other users.
+    /// Opens a directory and locks it. Creates the directory if necessary, and sets its mode to
+    /// 0700, because its files contain data of other users.
     ///
     /// # Errors
     /// [`StorageError::InUse`] if this or another process has it open; otherwise the system's
@@ -59,8 +60,8 @@ impl DirectoryStorage {
         &self.path
     }
 
-    /// Checks that blobs here can share blocks with files in another directory, by a trial with two
-    /// unnamed files.
+    /// Checks that blobs in this directory can share blocks with files in another directory, by a
+    /// trial with two unnamed files.
     ///
     /// # Errors
     /// The system's error in the first step that fails.
@@ -247,7 +248,7 @@ fn lock(directory: &File, path: &Path) -> Result<File> {
     Ok(lock)
 }
 
-/// Opens or creates a regular file. Never blocks, as it would on a FIFO.
+/// Opens or creates a regular file. Never blocks, unlike an open of a FIFO.
 fn open_regular(directory: &File, name: &str, extra: OFlags) -> io::Result<File> {
     let flags =
         OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -281,15 +282,15 @@ fn sync_parent(path: &Path) -> Result<()> {
         .map_err(|error| StorageError::from_io("sync", &parent.display().to_string(), error))
 }
 
-/// The system's errors for two files that can never share blocks.
+/// The system's errors that mean that two files can never share blocks.
 const NEVER: [Errno; 5] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
-/// A size larger than a block of any file system.
+/// The size in bytes of the trial files. It is larger than a block of any file system.
 const TRIAL_BYTES_MAX: u64 = 1 << 20;
-/// The file whose lock protects the directory.
+/// The name of the file whose lock protects the directory.
 const LOCK_NAME: &str = "lock";
-/// The greatest number of bytes read of the lock holder's description.
+/// The maximum number of bytes that are read of the lock holder's description.
 const HOLDER_BYTES_MAX: usize = 128;
-/// The greatest number of names read from the directory.
+/// The maximum number of names that are read from the directory.
 const NAME_COUNT_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
         }
     }
 
-    /// On any file system on which the test runs, sharing works if the trial has succeeded.
+    /// Tests, on any file system, that sharing blocks works if the trial has succeeded.
     #[test]
     fn blocks_are_shared_or_it_is_said_that_they_never_will_be() {
         let place = tempfile::tempdir().unwrap();

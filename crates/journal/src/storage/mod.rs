@@ -1,8 +1,8 @@
 //! The storage of the journal: a flat directory of named blobs on stable storage.
 //!
 //! Invariant: bytes are on stable storage only after [`Blob::sync`] has returned, and names only
-//! after [`Storage::sync_names`] has returned. Users of this trait assume no more than that, and
-//! [`CrashStorage`] guarantees no more.
+//! after [`Storage::sync_names`] has returned. Code that uses these traits assumes no more than
+//! that, and [`CrashStorage`] guarantees no more.
 
 mod crash;
 mod directory;
@@ -21,7 +21,7 @@ pub use name::BlobName;
 
 /// A flat directory of named blobs. Only one process uses it at a time.
 pub trait Storage: Send + Sync {
-    /// Creates an empty blob. Its name is on stable storage after [`Storage::sync_names`].
+    /// Creates an empty blob. Its name is on stable storage only after [`Storage::sync_names`].
     ///
     /// # Errors
     /// [`StorageError::Exists`] if there is a blob of this name; other errors of the storage.
@@ -33,7 +33,7 @@ pub trait Storage: Send + Sync {
     /// [`StorageError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>>;
 
-    /// Returns the names of all blobs, sorted. Leaves out other files.
+    /// Returns the names of all blobs, sorted. Files that are not blobs are left out.
     ///
     /// # Errors
     /// The error of the storage.
@@ -45,14 +45,14 @@ pub trait Storage: Send + Sync {
     /// [`StorageError::NotFound`] if there is no blob of this name; other errors of the storage.
     fn remove(&self, name: &BlobName) -> Result<()>;
 
-    /// Brings all names created and removed so far to stable storage. Blocks.
+    /// Brings all names created and removed so far to stable storage. This blocks.
     ///
     /// # Errors
-    /// The error of the storage. Then the state of these names is unknown.
+    /// The error of the storage. The state of these names is unknown then.
     fn sync_names(&self) -> Result<()>;
 
-    /// True if blobs may be able to share blocks with other files of the same file system, so that
-    /// [`Blob::share_blocks`] is worth a try. May block.
+    /// Returns true if blobs may be able to share blocks with other files of the same file system.
+    /// [`Blob::share_blocks`] is then worth a try. This may block.
     fn has_reflinks(&self) -> bool {
         false
     }
@@ -60,8 +60,8 @@ pub trait Storage: Send + Sync {
 
 /// The bytes of one blob. Several threads may read and write concurrently.
 pub trait Blob: Send + Sync {
-    /// Reads bytes at `offset`. Returns their number, which is smaller than requested only at the
-    /// end of the blob.
+    /// Reads bytes at `offset`. Returns the number of bytes read, which is smaller than requested
+    /// only at the end of the blob.
     ///
     /// # Errors
     /// The error of the storage.
@@ -74,21 +74,23 @@ pub trait Blob: Send + Sync {
     /// bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Brings all bytes written so far, and the length, to stable storage (fdatasync). Blocks.
+    /// Brings all bytes written so far, and the length, to stable storage (fdatasync). This blocks.
     ///
     /// # Errors
-    /// The error of the storage. Then nothing written since the last success is guaranteed, and a
-    /// later success does not change that: the data must be written again.
+    /// The error of the storage. Nothing that was written since the last successful sync is
+    /// guaranteed then. A later successful sync does not change that, so the data must be written
+    /// again.
     fn sync(&self) -> Result<()>;
 
     /// Makes the blob share the blocks of a range of another file, at the same offsets. The blob
-    /// then has the current contents of that range, whatever happens to the other file, and they
-    /// are as durable as if they had been written. The range must lie within the source, and begin
-    /// and end at multiples of [`CloneSource::block_bytes`]. Blocks.
+    /// then has the current contents of that range, whatever happens to the other file. These
+    /// contents are as durable as if they had been written. The range must lie within the source,
+    /// and begin and end at multiples of [`CloneSource::block_bytes`]. This blocks.
     ///
     /// # Errors
     /// [`CloneError::Unable`] if these two files can never share blocks; [`CloneError::Failed`] for
-    /// an error that may not recur. After an error, the range in the blob has unknown contents.
+    /// an error after which another attempt may succeed. After an error, the contents of the range
+    /// in the blob are unknown.
     fn share_blocks(
         &self,
         _source: &dyn CloneSource,
@@ -103,14 +105,14 @@ pub trait Blob: Send + Sync {
     /// The error of the storage.
     fn length(&self) -> Result<u64>;
 
-    /// Truncates the blob, or extends it by zeros that take no space.
+    /// Truncates the blob, or extends it with zeros that take no disk space.
     ///
     /// # Errors
     /// The error of the storage.
     fn set_length(&self, length: u64) -> Result<()>;
 
     /// Writes zeros to the blob from its start up to `length`, so that later writes there need
-    /// neither space nor a change of metadata. Blocks.
+    /// neither space nor a change of metadata. This blocks.
     ///
     /// # Errors
     /// The errors of [`Blob::write_at`].
@@ -143,7 +145,7 @@ pub enum StorageError {
     /// The storage is full.
     #[error("no space left for {name}; free space on the journal's file system")]
     NoSpace {
-        /// The blob that was to be created or written.
+        /// The name of the blob that could not be created or written.
         name: String,
     },
     /// The object of this name is not a regular file.
@@ -157,23 +159,25 @@ pub enum StorageError {
     InUse {
         /// The path of the directory.
         path: PathBuf,
-        /// The description that the holder has left in the lock file.
+        /// A description of the process that holds the directory's lock, as this process has
+        /// written it to the lock file.
         holder: String,
-        /// The process id of the holder, if the description has it. The process may have ended.
+        /// The process id of the lock's holder, if the description contains it. The process may
+        /// have ended.
         process: Option<u32>,
     },
-    /// The directory contains more names than any journal creates.
+    /// The directory contains more names than a journal ever creates.
     #[error(
         "the journal's directory has more than {count_max} names; it must contain only the journal"
     )]
     TooManyNames {
-        /// The greatest number of names that are read.
+        /// The maximum number of names that are read.
         count_max: usize,
     },
     /// The storage failed.
     #[error("cannot {action} {name}")]
     Io {
-        /// The attempted action, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The name of the blob or the directory.
         name: String,
@@ -182,17 +186,17 @@ pub enum StorageError {
     },
 }
 
-/// The reason why blocks are not shared.
+/// The reason why blocks were not shared.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// These two files can never share blocks: they are on different file systems, or on one
-    /// without reflinks.
+    /// These two files can never share blocks, because they are on different file systems or on a
+    /// file system without reflinks.
     #[error("blocks cannot be shared here; they are copied")]
     Unable {
         /// The system's error.
         source: io::Error,
     },
-    /// The attempt failed, for a reason that may not recur.
+    /// The attempt to share blocks failed, but another attempt may succeed.
     #[error("blocks could not be shared; they are copied")]
     Failed {
         /// The error of the storage.
@@ -207,8 +211,8 @@ impl From<StorageError> for CloneError {
 }
 
 impl StorageError {
-    /// Converts an error of the system on one name. Kinds that an administrator can fix have their
-    /// own variant.
+    /// Converts an error of a system call on one name. Errors that an administrator can fix have
+    /// their own variants.
     pub(crate) fn from_io(action: &'static str, name: &str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -219,7 +223,7 @@ impl StorageError {
     }
 }
 
-/// Returns an error and its causes on one line, for storing it as text.
+/// Returns an error and its causes as one line of text, for storing it.
 #[must_use]
 pub fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -232,7 +236,7 @@ pub fn chain_of(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reads exactly `buffer.len()` bytes. Returns false if there are fewer.
+/// Reads exactly `buffer.len()` bytes. Returns false if the blob has fewer bytes.
 pub(crate) fn read_whole(blob: &dyn Blob, offset: u64, buffer: &mut [u8]) -> Result<bool> {
     Ok(blob.read_at(offset, buffer)? == buffer.len())
 }
@@ -240,5 +244,5 @@ pub(crate) fn read_whole(blob: &dyn Blob, offset: u64, buffer: &mut [u8]) -> Res
 /// The result of an operation on stable storage.
 pub type Result<T> = std::result::Result<T, StorageError>;
 
-/// The zeros with which blobs are preallocated, piece by piece.
+/// The zeros with which blobs are preallocated, one piece after the other.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];

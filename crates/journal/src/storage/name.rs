@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct BlobName(Arc<str>);
 
 impl BlobName {
-    /// Returns the name, or `None` if the text is not a valid name.
+    /// Creates a name. Returns `None` if the text is not a valid name.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let may = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -19,12 +19,13 @@ impl BlobName {
         is_name.then(|| Self(name.into()))
     }
 
-    /// Returns a prefix and a number, written so that names sort like their numbers.
+    /// Creates a name from a prefix and a number. Such names sort in the order of their numbers.
     pub(crate) fn numbered(prefix: &str, number: u64) -> Self {
         Self(format!("{prefix}{number:016x}").into())
     }
 
-    /// Returns the number after a prefix; `None` unless [`BlobName::numbered`] writes such a name.
+    /// Returns the number that follows a prefix in this name. `None` if the name does not have the
+    /// form that [`BlobName::numbered`] creates.
     pub(crate) fn number_behind(&self, prefix: &str) -> Option<u64> {
         let number = u64::from_str_radix(self.0.strip_prefix(prefix)?, 16).ok()?;
         (*self == Self::numbered(prefix, number)).then_some(number)
@@ -43,7 +44,7 @@ impl fmt::Display for BlobName {
     }
 }
 
-/// The greatest length, far below the limit of every file system.
+/// The maximum length of a name in bytes, far below the limit of every file system.
 const LENGTH_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Saves bytes by sharing blocks with their file (reflinks).
+//! Saves bytes of a file by sharing blocks with the file (reflinks).
 //!
 //! The shared bytes are in a blob of their own, at the same offsets as in the file. Frames of the
-//! undo data say which of them are valid.
+//! undo data say which of these bytes are valid.
 //!
-//! Invariant: a frame that names bytes of this blob is written only when they are on stable storage
-//! there. So after any crash, a reader of the frame can trust the bytes. They have no checksum,
-//! because computing one would require reading them all. Saved bytes are not cloned again, because
-//! that would replace them by the current contents of the file.
+//! Invariant: a frame that refers to bytes of this blob is written only when these bytes are on
+//! stable storage. So after any crash, a reader of the frame can trust the bytes. They have no
+//! checksum, because computing a checksum would require reading all of them. Saved bytes are not
+//! cloned again, because that would replace them with the current contents of the file.
 
 use std::io;
 use std::ops::Range;
@@ -18,14 +18,14 @@ use super::UndoId;
 use crate::storage::{Blob, BlobName, CloneError, Storage, StorageError};
 use crate::test_hooks::{Mutation, is_on};
 
-/// A range to be saved by sharing blocks, by any thread that may block.
+/// A job that saves a range by sharing blocks. Any thread that may block can run it.
 #[derive(Debug)]
 pub struct CloneJob {
     pub(super) id: UndoId,
     pub(super) range: Range<u64>,
 }
 
-/// A range whose blocks are shared with the file, on stable storage. Pass it to
+/// A range whose blocks are shared with the file and are on stable storage. It must be passed to
 /// [`UndoLog::save_cloned`].
 ///
 /// [`UndoLog::save_cloned`]: super::UndoLog::save_cloned
@@ -37,10 +37,12 @@ pub struct Cloned {
 
 impl CloneJob {
     /// Shares the whole blocks of the file within the range, if there are any, and waits until the
-    /// shared blocks are on stable storage. Meanwhile the file must contain the bytes to be saved.
+    /// shared blocks are on stable storage. During the call, the file must contain the bytes to be
+    /// saved.
     ///
     /// # Errors
-    /// The errors of [`Blob::share_blocks`]. Then nothing is saved, and the caller must copy.
+    /// The errors of [`Blob::share_blocks`]. Nothing is saved then, and the caller must copy the
+    /// bytes.
     pub fn run(
         self,
         storage: &dyn Storage,
@@ -69,7 +71,7 @@ impl Cloned {
     }
 }
 
-/// Returns the part of a range that consists of whole blocks of a file.
+/// Returns the part of a range of a file that consists of whole blocks.
 fn whole_blocks(source: &dyn CloneSource, range: Range<u64>) -> io::Result<Range<u64>> {
     let (block, size) = (source.block_bytes()?.max(1), source.size()?);
     let start = range.start.checked_next_multiple_of(block).unwrap_or(u64::MAX);
@@ -97,5 +99,5 @@ pub(super) fn name_of(id: UndoId) -> BlobName {
     BlobName::numbered(PREFIX, id.0)
 }
 
-/// The prefix of the names of such blobs.
+/// The prefix of the names of blobs that share blocks with files.
 pub(super) const PREFIX: &str = "clone-";

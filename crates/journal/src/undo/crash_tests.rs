@@ -1,5 +1,5 @@
-//! Tests undo data on a disk that crashes at random. A file is changed only where its bytes are
-//! saved, and it must always be possible to restore the file.
+//! Tests undo data on a disk that crashes at random. The tests change a file only where its bytes
+//! are saved, and check that the file can always be restored.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::*;
 use crate::storage::{CloneError, CrashStorage, Operation};
 use crate::test_hooks::with;
 
-/// The first violation found by a run.
+/// The result of a run: the first violation of a guarantee, if any.
 type Verdict = Result<(), String>;
 
 const ID: UndoId = UndoId(0x1234);
@@ -25,9 +25,10 @@ struct World {
     undo: UndoLog,
     job: Option<UndoJob>,
     original: Vec<u8>,
-    /// The file. Its changes are durable immediately, which is the worst case for a rollback.
+    /// The contents of the file. Changes are durable immediately, which is the worst case for a
+    /// rollback.
     file: Vec<u8>,
-    /// Changes that wait until the bytes they overwrite are durably saved.
+    /// Changes that wait until the bytes that they will overwrite are durably saved.
     waiting: VecDeque<(PieceNumber, Change)>,
     seen: Seen,
 }
@@ -61,7 +62,7 @@ enum Change {
     Truncate(usize),
 }
 
-/// Counts what occurred in a run, to show that the test covered it.
+/// Counts of the events in a run, which show what the test has covered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     changes: u64,
@@ -125,7 +126,8 @@ impl World {
         }
     }
 
-    /// Saves the bytes that a change would overwrite. The change is made when they are durable.
+    /// Saves the bytes that a change will overwrite. The change is made when these bytes are
+    /// durable.
     fn change(&mut self) -> Verdict {
         let offset = self.random.below(FILE_BYTES + 5000);
         let length_max = if self.random.percent(80) { 700 } else { 3000 };
@@ -171,7 +173,7 @@ impl World {
         if self.storage.is_off() { self.restart() } else { Ok(()) }
     }
 
-    /// Saves a range. Returns `None` if it is refused or there is no room now.
+    /// Saves a range. Returns `None` if the call is refused or there is no space now.
     fn save(&mut self, offset: usize, length: usize) -> Result<Option<PieceNumber>, String> {
         let range = offset as u64..(offset + length) as u64;
         let mut present = self.file.clone();
@@ -222,7 +224,7 @@ impl World {
         }
     }
 
-    /// Simulates a crash or a kill, checks that the file could be restored, and continues.
+    /// Simulates a crash or a kill, checks that the file could be restored, and continues the run.
     fn restart(&mut self) -> Verdict {
         self.job = None;
         self.waiting.clear();
@@ -250,7 +252,7 @@ impl World {
         Ok(())
     }
 
-    /// Restores all that is saved in a copy of the file, in a different order than it was saved.
+    /// Restores all saved bytes in a copy of the file, in another order than they were saved.
     fn check_rollback(&mut self) -> Verdict {
         let mut found = UndoLog::open(&self.storage, ID).map_err(|error| chain_of(&error))?;
         ensure(found.header() == HEADER && found.id() == ID, "another header")?;
@@ -284,7 +286,8 @@ impl World {
     }
 }
 
-/// Returns the bytes of a copied piece, or the number of cloned bytes.
+/// Returns the bytes of a piece that was saved by copying, or the number of bytes of a cloned
+/// piece.
 fn contents(piece: Piece<'_>) -> Result<Vec<u8>, u64> {
     match piece.content {
         Content::Copied(bytes) => Ok(bytes.to_vec()),
@@ -363,7 +366,7 @@ fn defects_are_noticed() {
     }
 }
 
-/// Runs jobs until nothing is buffered.
+/// Runs jobs until no buffered data is left.
 fn settle(undo: &mut UndoLog) {
     while let Some(job) = undo.take_job() {
         undo.on_done(job.run()).unwrap();

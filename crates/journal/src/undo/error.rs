@@ -11,39 +11,40 @@ pub enum UndoError {
         /// The error of the storage.
         source: StorageError,
     },
-    /// Nothing more can be saved. Changes under this lock must be refused.
+    /// The undo data has failed, so that nothing more can be saved. Changes under its lock must be
+    /// refused.
     #[error("a change is refused, because the data it overwrites can no longer be saved ({cause})")]
     Poisoned {
-        /// The first failure.
+        /// The text of the first failure.
         cause: String,
     },
-    /// The buffer is full. Continue when the group in flight is done.
+    /// The buffer is full. The caller must try again when the group in flight is durable.
     #[error("the buffer of undo data is full; wait for the group in flight")]
     Wait,
-    /// The undo data has reached its size limit. What is saved stays valid.
+    /// The undo data has reached its size limit. The data that is already saved stays valid.
     #[error("undo data would exceed {bytes_max} bytes; the change is refused")]
     Full {
         /// The limit in bytes.
         bytes_max: u64,
     },
-    /// The file was changed in more separate ranges than are tracked.
+    /// The file was changed in so many separate ranges that they can no longer be tracked.
     #[error("undo data would have more than {count_max} ranges; the change is refused")]
     TooScattered {
-        /// The limit of the number of ranges.
+        /// The maximum number of ranges.
         count_max: usize,
     },
     /// One call saves more bytes than a piece may have.
     #[error("{length} bytes exceed the limit of {length_max} bytes saved at once")]
     TooLong {
-        /// The number of bytes given.
+        /// The number of bytes in the call.
         length: usize,
-        /// The greatest allowed number of bytes.
+        /// The maximum number of bytes in one call.
         length_max: usize,
     },
-    /// This undo data was not completely created, so nothing was changed under its lock.
+    /// The undo data was not completely created. So no change was made under its lock.
     #[error("{name} was not complete when the server stopped; nothing was changed under its lock")]
     Unfinished {
-        /// The name of the file.
+        /// The name of the undo data's file.
         name: BlobName,
     },
     /// Data that was durable is damaged.

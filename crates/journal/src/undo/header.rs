@@ -1,20 +1,21 @@
-//! The first block of undo data: its identity.
+//! The header of undo data, which is its first block and identifies it.
 //!
-//! Invariant: the header is on stable storage, complete, before anything is saved after it.
+//! Invariant: the complete header is on stable storage before anything is saved after it.
 
 use super::{UndoError, UndoId};
 use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, lineage_at, put_u32, put_u64};
 use crate::storage::{Blob, BlobName, read_whole};
 
-/// The contents of the header.
+/// The contents of the header of undo data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub version: u32,
     pub id: UndoId,
-    /// Drawn at random, so that no content of a file can look like a group of this undo data.
+    /// A number drawn at random, so that no content of a file can look like a group of this undo
+    /// data.
     pub stream: u64,
     pub original_size: u64,
-    /// The data that the owner stored.
+    /// The data that the owner of the undo data has stored.
     pub bytes: Vec<u8>,
 }
 
@@ -65,8 +66,8 @@ impl Header {
         })
     }
 
-    /// True if frames may name bytes that are shared with the file. Software of the first version
-    /// would misinterpret such frames.
+    /// Returns true if frames may refer to bytes that are shared with the file. Software that knows
+    /// only the first version would misinterpret such frames.
     pub(super) fn may_clone(&self) -> bool {
         self.version >= VERSION
     }
@@ -76,13 +77,14 @@ impl Header {
     }
 }
 
-/// The greatest number of bytes that an owner may store in the header.
+/// The maximum number of bytes that the owner may store in the header.
 pub const HEADER_BYTES_MAX: usize = SUM_AT - BYTES_AT;
 
 const MAGIC: &[u8; 8] = b"DAFSUND1";
-/// The version. Magic, version and checksum have the same positions in every version.
+/// The version of the header's format. The magic number, the version and the checksum have the same
+/// positions in every version.
 pub(super) const VERSION: u32 = 2;
-/// The first version, which had only copied pieces.
+/// The first version of the format, which supported only copied pieces.
 const VERSION_MIN: u32 = 1;
 const BYTES_AT: usize = 40;
 const SUM_AT: usize = BLOCK_BYTES - 4;

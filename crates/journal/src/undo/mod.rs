@@ -2,15 +2,16 @@
 //! holder of such a lock fails, the server rolls back the changes made under it.
 //!
 //! Invariant: no byte of the file may be changed before its former value is saved and reported as
-//! durable. Each byte is saved once, with its value when the lock was taken. So whichever of the
-//! changes in flight survive a crash, restoring all saved bytes yields the original file.
+//! durable. Each byte is saved once, with its value when the lock was taken. So restoring all saved
+//! bytes yields the original file, whichever of the changes in flight survive a crash.
 //!
 //! If the storage can share blocks between files, saved data need not be copied: a [`CloneJob`]
-//! shares the file's blocks with the undo data, and [`UndoLog::save_cloned`] records it.
+//! shares the file's blocks with the undo data, and [`UndoLog::save_cloned`] records the shared
+//! range.
 //!
 //! Like the [log](crate::log), this module makes few blocking calls itself: [`UndoLog::save`]
-//! buffers, [`UndoLog::take_job`] returns a group to write, [`UndoJob::run`] writes it and
-//! [`UndoLog::on_done`] takes the result.
+//! buffers bytes, [`UndoLog::take_job`] returns a group to write, [`UndoJob::run`] writes the
+//! group, and [`UndoLog::on_done`] takes the result.
 
 mod clone;
 #[cfg(test)]
@@ -35,39 +36,41 @@ use header::{Header, VERSION};
 pub use ranges::Ranges;
 pub use saved::{Content, Piece, SavedUndo};
 
-/// Identifies undo data. The owner gives each lock another id and never reuses one.
+/// The id of the undo data of one lock. The owner gives each lock another id and never reuses an
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UndoId(pub u64);
 
-/// The number of a saved piece, from 1.
+/// The number of a saved piece. Numbers start at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PieceNumber(pub u64);
 
 /// The size limits of undo data.
 #[derive(Clone, Debug)]
 pub struct UndoConfig {
-    /// The greatest number of bytes saved by one call.
+    /// The maximum number of bytes saved by one call.
     pub piece_bytes_max: usize,
-    /// The greatest number of bytes buffered while a group is in flight; above it,
-    /// [`UndoError::Wait`].
+    /// The maximum number of bytes buffered while a group is in flight. A call that would exceed it
+    /// returns [`UndoError::Wait`].
     pub buffered_bytes_max: usize,
-    /// The greatest number of bytes of undo data on disk; above it, [`UndoError::Full`]. Cloned
-    /// bytes do not count, because they take no more space than the file has.
+    /// The maximum number of bytes of undo data on disk. A call that would exceed it returns
+    /// [`UndoError::Full`]. Cloned bytes do not count, because they take no more space than the
+    /// file has.
     pub bytes_max: u64,
-    /// The greatest number of separate ranges that are tracked; above it,
+    /// The maximum number of separate ranges that are tracked. A call that would exceed it returns
     /// [`UndoError::TooScattered`].
     pub range_count_max: usize,
-    /// The least number of bytes worth cloning. Copying takes one sync, and cloning takes three,
-    /// whatever the number of bytes.
+    /// The number of bytes from which on cloning is used instead of copying. Copying takes one sync
+    /// and cloning takes three, whatever the number of bytes.
     pub clone_bytes_min: u64,
-    /// The greatest number of bytes cloned by one job. Clones begin at multiples of this number.
-    /// The time for a clone grows with the number of extents.
+    /// The maximum number of bytes cloned by one job. Clones begin at multiples of this number. The
+    /// number is limited because the time for a clone grows with the number of extents.
     pub clone_bytes_max: u64,
 }
 
 impl Default for UndoConfig {
-    /// Returns limits of 1 MiB per piece, 4 MiB in flight, 4 GiB in total, and 65,536 ranges;
-    /// clones have 256 KiB to 1 GiB.
+    /// Returns limits of 1 MiB per piece, 4 MiB buffered, 4 GiB in total, and 65,536 ranges; clones
+    /// have 256 KiB to 1 GiB.
     fn default() -> Self {
         Self {
             piece_bytes_max: 1 << 20,
@@ -116,16 +119,19 @@ pub struct UndoLog {
     /// The number of the first piece in `filling`.
     filling_first: u64,
     filling: GroupBuffer,
-    /// The second group buffer, unless a group in flight uses it.
+    /// The second group buffer. While a group is in flight, the job has it and this buffer is
+    /// empty.
     spare: GroupBuffer,
-    /// The number of the last piece of the group in flight.
+    /// The number of the last piece in the group that is in flight. `None` if no group is in
+    /// flight.
     in_flight: Option<u64>,
     poison: Option<String>,
 }
 
 impl UndoLog {
-    /// Creates undo data for a file of `original_size` bytes. Blocks until it is on stable storage.
-    /// `header` is data of the owner, which is returned to the owner after a restart.
+    /// Creates undo data for a file of `original_size` bytes, and blocks until the undo data is on
+    /// stable storage. `header` is data of the owner, which is returned to the owner after a
+    /// restart.
     ///
     /// # Errors
     /// [`UndoError::TooLong`] if `header` has more than [`HEADER_BYTES_MAX`] bytes;
@@ -165,8 +171,8 @@ impl UndoLog {
         SavedUndo::open(storage, id)
     }
 
-    /// Continues undo data after a restart, for a lock that was reclaimed. Reads all of it and
-    /// makes it durable. Blocks.
+    /// Prepares to add to undo data after a restart, because its lock was reclaimed. Reads all of
+    /// the undo data and makes it durable. This blocks.
     ///
     /// # Errors
     /// The errors of [`UndoLog::open`], and [`UndoError::Config`].
@@ -194,8 +200,9 @@ impl UndoLog {
         Ok(undo)
     }
 
-    /// Removes undo data. The end of its lock must be durable elsewhere first: a crash may undo the
-    /// removal, and the owner must then know that the undo data belongs to no lock.
+    /// Removes undo data. The end of its lock must already be recorded durably elsewhere. The
+    /// reason is that a crash may undo the removal, and the owner must then know that the undo data
+    /// belongs to no lock.
     ///
     /// # Errors
     /// [`UndoError::Storage`] if the storage fails.
@@ -212,7 +219,8 @@ impl UndoLog {
         }
     }
 
-    /// Returns all undo data in a storage directory, including that of locks that have ended.
+    /// Returns the ids of all undo data in a storage directory, including that of locks that have
+    /// ended.
     ///
     /// # Errors
     /// [`UndoError::Storage`] if the storage fails.
@@ -259,29 +267,32 @@ impl UndoLog {
         self.original_size
     }
 
-    /// True if the format of this undo data allows sharing blocks with the file.
+    /// Returns true if the format of this undo data allows sharing blocks with the file.
     #[must_use]
     pub fn may_clone(&self) -> bool {
         self.may_clone
     }
 
     /// Returns the parts of a range that must be saved before it may be changed, in ascending
-    /// order. Bytes beyond the file's original size need not be saved: a rollback cuts them off.
+    /// order. Bytes beyond the file's original size need not be saved, because a rollback truncates
+    /// the file to that size.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         self.saved.missing(range.start..range.end.min(self.original_size))
     }
 
-    /// True if all of a range is saved. It is durable once [`UndoLog::last_saved`] is durable.
+    /// Returns true if all bytes of a range are saved. They are durable once
+    /// [`UndoLog::last_saved`] is durable.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         self.missing(range).next().is_none()
     }
 
-    /// Buffers the bytes at `offset` of the file, except those saved before. The file may be
-    /// changed there when [`UndoLog::on_done`] reports the returned number or a later one.
+    /// Buffers the bytes at `offset` of the file, except bytes that were saved before. This part of
+    /// the file may be changed when [`UndoLog::on_done`] has reported the returned number or a
+    /// later number.
     ///
     /// # Errors
-    /// [`UndoError::Wait`] says what must happen first. [`UndoError::Full`],
+    /// [`UndoError::Wait`] if the caller must wait and try again. [`UndoError::Full`],
     /// [`UndoError::TooScattered`], [`UndoError::TooLong`] and [`UndoError::Poisoned`] mean that
     /// the change must not be made. On error, nothing is buffered.
     pub fn save(&mut self, offset: u64, bytes: &[u8]) -> Result<PieceNumber, UndoError> {
@@ -304,7 +315,7 @@ impl UndoLog {
     }
 
     /// Returns a job that saves a range by sharing blocks with the file. Returns `None` if part of
-    /// the range is saved or lies beyond the original size. Only one job may run at a time.
+    /// the range is already saved or lies beyond the original size. Only one job may run at a time.
     #[must_use]
     pub fn clone_job(&self, range: Range<u64>) -> Option<CloneJob> {
         let is_missing = self.missing(range.clone()).eq(std::iter::once(range.clone()));
@@ -312,8 +323,8 @@ impl UndoLog {
         (self.may_clone && may).then_some(CloneJob { id: self.id, range })
     }
 
-    /// Buffers the record that bytes are saved in blocks shared with the file. Otherwise the same
-    /// as [`UndoLog::save`].
+    /// Like [`UndoLog::save`], but for bytes that were saved in blocks shared with the file.
+    /// Buffers only a record of them.
     ///
     /// # Errors
     /// The errors of [`UndoLog::save`].
@@ -334,9 +345,9 @@ impl UndoLog {
         Ok(self.last_saved())
     }
 
-    /// Returns a job that writes the buffered pieces. Returns `None` if there are none, if a group
-    /// is in flight, or if nothing can be saved any more. The caller must run the job and pass the
-    /// result to [`UndoLog::on_done`].
+    /// Returns a job that writes the buffered pieces. Returns `None` if there are no such pieces,
+    /// if a group is in flight, or if the undo data has failed. The caller must run the job and
+    /// pass the result to [`UndoLog::on_done`].
     pub fn take_job(&mut self) -> Option<UndoJob> {
         if self.poison.is_some() || self.in_flight.is_some() || self.filling.is_empty() {
             return None;
@@ -352,8 +363,8 @@ impl UndoLog {
     /// Takes the result of a job. All pieces up to the returned number are durable.
     ///
     /// # Errors
-    /// [`UndoError::Poisoned`] if the write or the sync failed. Then nothing can be saved any more,
-    /// and changes that wait for it must be refused.
+    /// [`UndoError::Poisoned`] if the write or the sync failed. Nothing can be saved any more then,
+    /// and the changes that wait for their bytes to be saved must be refused.
     ///
     /// # Panics
     /// Panics if the result does not belong to the job of this undo log that is in flight.
@@ -381,7 +392,8 @@ impl UndoLog {
         PieceNumber(self.durable)
     }
 
-    /// Checks that a range can be saved now, including the overhead of each unsaved part of it.
+    /// Checks that a range can be saved now. Includes the overhead of each part of it that is not
+    /// saved yet.
     fn check_room(
         &self,
         range: Range<u64>,
@@ -417,7 +429,7 @@ impl UndoLog {
     }
 }
 
-/// A group of pieces to be made durable, by any thread that may block.
+/// A job that writes a group of pieces and makes it durable. Any thread that may block can run it.
 pub struct UndoJob {
     blob: Arc<dyn Blob>,
     lineage: Lineage,
@@ -440,7 +452,7 @@ impl UndoJob {
         UndoDone { buffer: self.buffer, result }
     }
 
-    /// Returns the result of a job that cannot be run. Then nothing more can be saved.
+    /// Returns the result of a job that could not be run. After that, nothing more can be saved.
     #[must_use = "the undo log waits for it"]
     pub fn failed(why: &'static str) -> UndoDone {
         let error =
@@ -461,8 +473,8 @@ impl UndoJob {
     }
 }
 
-/// Makes the last group durable, because it may be only in the page cache, and cuts off a torn
-/// group after it. `log/open.rs` explains why the group is written again.
+/// Makes the last group durable, because it may be only in the page cache, and removes a torn group
+/// after it. `log/open.rs` explains why the group is written again.
 fn make_durable(found: &mut SavedUndo) -> Result<(), UndoError> {
     if found.position > found.group_start {
         found.read_last_group_again()?;
@@ -480,8 +492,9 @@ fn name_of(id: UndoId) -> BlobName {
 
 /// The prefix of the names of undo data.
 const PREFIX: &str = "undo-";
-/// The kind of a frame with the offset and the bytes of a piece.
+/// The kind of a frame that contains the offset and the bytes of a piece.
 const PIECE: u16 = 1;
-/// The kind of a frame with the offset and the length of a piece that is shared with the file.
+/// The kind of a frame that contains the offset and the length of a piece that is shared with the
+/// file.
 const CLONED: u16 = 2;
 const OFFSET_BYTES: usize = 8;

@@ -1,4 +1,4 @@
-//! A set of byte ranges of a file: those that are saved, or those that have changed.
+//! A set of byte ranges of a file, such as the saved or the changed ranges.
 //!
 //! Invariant: ranges neither overlap nor touch, so their number is minimal.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 /// A set of bytes of a file, stored as ranges of offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// The end of each range, by its start.
+    /// For each range, its start and its end.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -19,7 +19,7 @@ impl Ranges {
         self.ends.len()
     }
 
-    /// Adds a range and merges it with those that it overlaps or touches.
+    /// Adds a range, and merges it with the ranges that it overlaps or touches.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

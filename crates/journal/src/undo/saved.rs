@@ -1,8 +1,8 @@
-//! Undo data that is read back.
+//! Reads undo data that an earlier process has written.
 //!
 //! Invariant: pieces do not overlap, so they may be restored in any order. An incomplete group at
-//! the end is left out, because the changes that waited for this group never began. Memory is
-//! limited to one group.
+//! the end is left out, because the changes that waited for this group never began. Only one group
+//! is in memory at a time.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ pub struct SavedUndo {
     next_frame: usize,
 }
 
-/// A range of the file and its contents before it was first changed.
+/// A range of the file, with the contents that it had before it was first changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The offset in the file.
     pub offset: u64,
-    /// The contents, or their location.
+    /// The contents of the range, or where they are.
     pub content: Content<'a>,
 }
 
@@ -43,7 +43,7 @@ pub enum Content<'a> {
     Copied(&'a [u8]),
     /// The bytes are in shared blocks; [`SavedUndo::read_cloned`] reads them.
     Cloned {
-        /// The number of bytes.
+        /// The number of bytes in the shared blocks.
         length: u64,
     },
 }
@@ -104,7 +104,7 @@ impl SavedUndo {
         self.header.original_size
     }
 
-    /// Starts again with the first piece.
+    /// Returns to the first piece.
     pub fn rewind(&mut self) {
         self.position = BLOCK_BYTES as u64;
         self.group_start = self.position;
@@ -113,7 +113,7 @@ impl SavedUndo {
         self.next_frame = HEADER_BYTES;
     }
 
-    /// Returns the next piece, or `None` after the final one.
+    /// Returns the next piece, or `None` after the last one.
     ///
     /// # Errors
     /// [`UndoError::Corrupt`] if durable data is damaged; [`UndoError::Storage`] if the storage
@@ -143,10 +143,11 @@ impl SavedUndo {
         Ok(Some(Piece { offset: get_u64(offset, 0), content }))
     }
 
-    /// Reads bytes of a cloned piece, from `offset` of the file on.
+    /// Reads bytes of a cloned piece, starting at `offset` of the file.
     ///
     /// # Errors
-    /// [`UndoError::Corrupt`] if the bytes are gone; [`UndoError::Storage`] if the storage fails.
+    /// [`UndoError::Corrupt`] if the bytes are missing; [`UndoError::Storage`] if the storage
+    /// fails.
     pub fn read_cloned(&self, offset: u64, bytes: &mut [u8]) -> Result<(), UndoError> {
         let is_there = match &self.cloned {
             Some(blob) => read_whole(&**blob, offset, bytes)?,
@@ -183,7 +184,7 @@ impl SavedUndo {
         }
     }
 
-    /// Reads the last group again, after the following one was tried.
+    /// Reads the last group again, after an attempt to read the group that would follow it.
     pub(super) fn read_last_group_again(&mut self) -> Result<(), UndoError> {
         let (lineage, at) = (self.header.lineage(), self.group_start);
         match self.group.read_as_it_stands(&*self.blob, lineage, at, self.position)? {
