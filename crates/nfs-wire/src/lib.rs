@@ -5,13 +5,33 @@
 //! named bound and against the bytes that are left before memory is allocated.
 //!
 //! Every type is declared once, with the macro of [`xdr`]; codec and description follow from the
-//! declaration. Every program has a [table](table::Program) of its procedures. The data of READ
-//! and WRITE is never copied: see [`xdr::Payload`].
+//! declaration. Every program has a [table](table::Program) of its procedures, and [`PROGRAMS`]
+//! lists all of them. The data of READ and WRITE is never copied: see [`xdr::Payload`].
 #![forbid(unsafe_code)]
 #![recursion_limit = "1024"]
 
 pub mod mount3;
 pub mod nfs3;
+pub mod nfsacl3;
+pub mod nlm;
+pub mod nsm;
 pub mod rpc;
+pub mod rpcbind;
+pub mod rquota;
 pub mod table;
 pub mod xdr;
+
+/// All programs of this crate, for code that documents, tests or fuzzes them.
+pub const PROGRAMS: &[table::Program] = &[
+    rpcbind::v2::RPCBIND2,
+    rpcbind::v3::RPCBIND3,
+    rpcbind::v4::RPCBIND4,
+    mount3::MOUNT3,
+    nfs3::NFS3,
+    nfsacl3::NFSACL3,
+    rquota::v1::RQUOTA1,
+    rquota::v2::RQUOTA2,
+    nlm::v3::NLM3,
+    nlm::v4::NLM4,
+    nsm::NSM1,
+];

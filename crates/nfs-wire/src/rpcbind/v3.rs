@@ -1,0 +1,17 @@
+//! Version 3, with addresses of any transport.
+
+use super::{REGISTRATIONS_MAX, Registration, Text};
+use crate::table::program;
+use crate::xdr::Chain;
+
+program! {
+    /// The table of rpcbind version 3.
+    RPCBIND3 = "rpcbind version 3", 100000 version 3;
+    Procedure, Arguments<'b>, Results<'b>;
+    Null = 0 "NULL" (()) -> (()) Reads;
+    Set = 1 "SET" (Registration<'b>) -> (bool) Once;
+    Unset = 2 "UNSET" (Registration<'b>) -> (bool) Once;
+    GetAddr = 3 "GETADDR" (Registration<'b>) -> (Text<'b>) Reads;
+    Dump = 4 "DUMP" (()) -> (Chain<Registration<'b>, REGISTRATIONS_MAX>) Reads;
+    GetTime = 6 "GETTIME" (()) -> (u32) Reads;
+}
