@@ -1,7 +1,7 @@
 //! One simulated client: a real client, its session, and its operations in flight.
 //!
-//! Invariant: every operation that was sent is returned from [`Actor::step`] or [`Actor::leave`]
-//! exactly once.
+//! Invariant: the end of every operation that was sent is returned by [`Actor::step`] or
+//! [`Actor::leave`] exactly once.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -25,9 +25,9 @@ pub(crate) struct Actor {
     arrivals: Arrivals,
     life: Life,
     flights: Vec<InFlight>,
-    /// The open files, each by a number that this client does not use for another open.
+    /// The open files. Each has a number that this client uses for no other open.
     opens: BTreeMap<u64, Opened>,
-    /// The file that all clients append to.
+    /// The client's open of the file to which all clients append records.
     records: Option<File>,
     opens_made: u64,
     sessions_made: u64,
@@ -40,13 +40,13 @@ enum Life {
     Away,
     Connecting(Connecting),
     Here(Session),
-    /// The session has a DISCONNECT in flight.
+    /// The session has sent DISCONNECT and waits for the reply.
     Leaving(Session, Flight),
 }
 
 struct InFlight {
     number: OperationNumber,
-    /// The number of the open that the operation uses, if it uses one.
+    /// The number of the open that the operation uses. `None` if it uses no open.
     open: Option<u64>,
     flight: Flight,
 }
@@ -54,7 +54,7 @@ struct InFlight {
 struct Opened {
     file: File,
     number: FileNumber,
-    /// The number of operations in flight that use the open.
+    /// The number of operations in flight that use this open.
     uses: usize,
 }
 
@@ -62,9 +62,9 @@ struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct StepResult {
     pub ended: Vec<(OperationNumber, Raw)>,
-    /// True if the session has ended or a connection attempt failed.
+    /// True if the session has ended or an attempt to connect has failed.
     pub is_cut: bool,
-    /// The error of a connection attempt that failed for a reason other than a lost connection.
+    /// The error of an attempt to connect that failed for another reason than a lost connection.
     pub trouble: Option<String>,
 }
 
@@ -103,7 +103,8 @@ impl Actor {
         self.flights.len()
     }
 
-    /// Returns the number and the file of each open, and true if no operation uses the open.
+    /// Returns for each open its number, its file, and a flag that is true if no operation uses the
+    /// open.
     pub(crate) fn opens(&self) -> impl Iterator<Item = (u64, FileNumber, bool)> + '_ {
         self.opens.iter().map(|(open, opened)| (*open, opened.number, opened.uses == 0))
     }
@@ -166,7 +167,8 @@ impl Actor {
         }
     }
 
-    /// Drops the session without DISCONNECT. Returns the operations in flight, which are lost.
+    /// Drops the session without DISCONNECT. Returns the numbers of the operations in flight, which
+    /// are lost.
     pub(crate) fn leave(&mut self) -> Vec<OperationNumber> {
         let lost = self.flights.drain(..).map(|flight| flight.number).collect();
         self.opens.clear();
@@ -179,7 +181,7 @@ impl Actor {
     // ---- operations ---------------------------------------------------------------------
 
     /// Sends an operation. Without a session, the operation counts as lost immediately. `file` is
-    /// the handle for a name operation that needs one. `open` is the number of the open that an
+    /// the handle that some operations on names need. `open` is the number of the open that an
     /// operation on content uses.
     pub(crate) fn send(
         &mut self,

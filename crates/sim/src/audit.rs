@@ -1,8 +1,8 @@
 //! The end of a run: all files are read back and compared with the model. Then all clients
 //! disconnect, and the server must have released all their state.
 //!
-//! Invariant: after `stop_faults` no more faults happen, so that the model knows every reply of the
-//! audit.
+//! Invariant: after `stop_faults` no more faults happen, so that the model can predict every reply
+//! during the audit.
 
 use crate::actor::Actor;
 use crate::operation::{DataOperation, Name, NameOperation, Operation, TransferMode};
@@ -19,14 +19,14 @@ impl Simulation {
         }
     }
 
-    /// Steps until no operation is in flight.
+    /// Runs steps until no operation is in flight.
     pub(crate) fn finish_all(&mut self) -> Result<(), String> {
         self.step_until("operations in flight", |simulation| {
             simulation.asked.is_empty() && simulation.limbo.is_empty()
         })
     }
 
-    /// Steps until a condition holds. The longer that takes, the faster the clock advances.
+    /// Runs steps until a condition holds. The longer that takes, the faster the clock advances.
     pub(crate) fn step_until(
         &mut self,
         what: &str,
@@ -51,7 +51,7 @@ impl Simulation {
         ))
     }
 
-    /// Reads back every name, every file and every record.
+    /// Reads back all names, files and records, and compares them with the model.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
         // Make a new session. The old one may have ended without its client noticing, because the
         // client has sent nothing since, and a fault from before `stop_faults` may still take
@@ -93,7 +93,7 @@ impl Simulation {
         self.actors[0].opens().last().map(|(open, file, _)| (open, file))
     }
 
-    /// Runs one operation of the first client until it is complete.
+    /// Runs one operation of the first client until the operation is complete.
     fn ask(&mut self, operation: Operation, open: Option<u64>) -> Result<(), String> {
         let lost = self.lost();
         let number = self.begin(0, operation, open);
@@ -136,7 +136,7 @@ impl Simulation {
 
 /// The number of memory regions that each reactor of a server always has.
 const ARENA: usize = 1;
-/// The number of steps within which all operations in flight must end.
+/// The maximum number of steps after which all operations in flight must have ended.
 const PATIENCE_STEPS: u64 = 100_000;
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::Plan;
 
-    /// Makes a run without faults whose first client has a session.
+    /// Creates a run without faults in which the first client has a session.
     fn connected(seed: u64) -> Simulation {
         // No fault is drawn at random, but a test can make one. So the plan is not that of a run
         // without faults.

@@ -1,15 +1,15 @@
-//! The model of one file's content: the values that each byte may have, after all requests and
-//! replies so far.
+//! The model of one file's content. It knows the values that each byte may have after all requests
+//! and replies so far.
 //!
 //! Invariant: each write or read adds a layer to the range that it covers. A layer is certain if
 //! its operation is known to have been executed. A byte may have the value of any layer that covers
-//! it, except layers that ended before the beginning of a certain layer that covers it. A read adds
-//! a certain layer with the bytes that it returned.
+//! it. Excepted are layers that ended before the beginning of a certain layer that covers the byte.
+//! A read adds a certain layer with the bytes that it returned.
 
 use crate::operation::OperationNumber;
 
-/// The model of one file's content. It has its own time: the beginning and the end of each
-/// operation are separate moments.
+/// The model of one file's content. The model has its own time, in which the beginning and the end
+/// of each operation are different moments.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     /// The bytes of the file at the last moment when no operation was in flight and all bytes were
@@ -21,14 +21,14 @@ pub(crate) struct Content {
     under_way: usize,
 }
 
-/// A write, or the bytes that a read returned, over a range of the file.
+/// A range of the file with the bytes that a write has sent, or that a read has returned.
 #[derive(Debug)]
 struct Layer {
     number: OperationNumber,
     offset: usize,
     data: Vec<u8>,
     begin: u64,
-    /// The moment at which the operation ended; `u64::MAX` while it may still be executed.
+    /// The moment at which the operation ended. `u64::MAX` while it may still be executed.
     end: u64,
     is_certain: bool,
     /// True if the data may have been damaged in transit, so that any value is possible.
@@ -40,14 +40,14 @@ struct SizeChange {
     number: OperationNumber,
     before: usize,
     after: usize,
-    /// True for a write, of which only a part may be executed. Other changes are executed
-    /// completely or not at all.
+    /// True for a write, because only a part of it may be executed. False for other changes, which
+    /// are executed completely or not at all.
     may_stop: bool,
     /// True if the change may still take effect.
     is_open: bool,
 }
 
-/// The range of a read and the bytes it returned.
+/// The range of a read and the bytes that the read returned.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub number: OperationNumber,
@@ -70,7 +70,7 @@ impl Content {
         self.under_way == 0 && self.change.as_ref().is_none_or(|change| !change.is_open)
     }
 
-    /// Notes the beginning of an operation that does not change the size.
+    /// Records the beginning of an operation that does not change the size.
     pub(crate) fn begin_other(&mut self) {
         self.under_way += 1;
     }
@@ -103,8 +103,8 @@ impl Content {
         self.layers.push(Layer { number, offset, data, begin: at, end, is_certain, is_wild });
     }
 
-    /// Begins an append: a write at the end of the file that is executed completely or not at all.
-    /// No other write overlaps the appended range.
+    /// Begins an append, which is a write at the end of the file that is executed completely or not
+    /// at all. No other write may overlap the appended range.
     pub(crate) fn begin_append(&mut self, at: u64, number: OperationNumber, data: &[u8]) {
         self.begin_write(at, number, self.base.len() as u64, data);
         if let Some(change) = &mut self.change {
@@ -118,7 +118,7 @@ impl Content {
         Some(change.before as u64)
     }
 
-    /// Notes that the first `length` bytes of a write are in the file.
+    /// Records that the first `length` bytes of a write are in the file.
     pub(crate) fn end_write(&mut self, at: u64, number: OperationNumber, length: usize) {
         self.under_way -= 1;
         let mut reached = 0;
@@ -134,8 +134,9 @@ impl Content {
         self.flatten();
     }
 
-    /// Notes that a write without a reply can no longer take effect. It is unknown whether it did.
-    /// If `may_be_damaged` is true, the bytes it left may differ from those that were sent.
+    /// Records that a write without a reply can no longer take effect. It is unknown whether it
+    /// took effect before. If `may_be_damaged` is true, the bytes in the file may differ from the
+    /// bytes that were sent.
     pub(crate) fn lose_write(&mut self, at: u64, number: OperationNumber, may_be_damaged: bool) {
         self.under_way -= 1;
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.number == number) {
@@ -157,7 +158,7 @@ impl Content {
         self.base.resize(before.max(after), 0);
     }
 
-    /// Notes that the size was changed.
+    /// Records that the size was changed.
     pub(crate) fn end_size(&mut self, number: OperationNumber) {
         self.under_way -= 1;
         if let Some(change) = self.change.take_if(|change| change.number == number) {
@@ -166,8 +167,8 @@ impl Content {
         self.flatten();
     }
 
-    /// Notes that a change of size without a reply can no longer take effect. It is unknown whether
-    /// it did.
+    /// Records that a change of size without a reply can no longer take effect. It is unknown
+    /// whether it took effect before.
     pub(crate) fn lose_size(&mut self, number: OperationNumber) {
         self.under_way -= 1;
         self.close_change(number);
@@ -281,8 +282,8 @@ impl Content {
             .filter(move |layer| layer.offset <= start && end <= layer.offset + layer.data.len())
     }
 
-    /// Returns the latest beginning of a certain layer over a range. Layers that ended before it
-    /// are hidden.
+    /// Returns the latest moment at which a certain layer over a range began. Layers that ended
+    /// before that moment are hidden.
     fn bound(&self, start: usize, end: usize, at: u64) -> u64 {
         let latest = self.over(start, end).filter(|layer| layer.is_certain && layer.end < at);
         latest.map(|layer| layer.begin).max().unwrap_or(0)
@@ -293,7 +294,7 @@ impl Content {
         self.over(start, end).any(|layer| layer.is_wild && layer.end >= bound)
     }
 
-    /// Returns the values that a read that began at `at` may return for a piece.
+    /// Returns the values of a piece that a read which began at `at` may return.
     fn candidates(&self, start: usize, end: usize, at: u64) -> Vec<&[u8]> {
         let bound = self.bound(start, end, at);
         let mut candidates = Vec::new();
@@ -305,7 +306,8 @@ impl Content {
         candidates
     }
 
-    /// Moves all layers into the base if no operation is in flight and every byte is certain.
+    /// Moves the data of all layers into the base, if no operation is in flight and every byte is
+    /// certain.
     fn flatten(&mut self) {
         if self.under_way > 0 || self.layers.is_empty() {
             return;

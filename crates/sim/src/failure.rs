@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::reactors::{REACTORS_VARIABLE, reactors_of};
 
-/// A run that failed. Its text ends with the final events before the failure. The alternate form
-/// (`{:#}`) has all recorded events.
+/// A run that failed. Its text contains the last events before the failure. The alternate form
+/// (`{:#}`) contains all recorded events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     command: String,
@@ -58,12 +58,12 @@ pub fn storm_command(seed: u64) -> String {
     format!("{REACTORS_VARIABLE}={} {example} --seed {seed}", reactors_of(seed))
 }
 
-/// The environment variable from which the replaying test takes the seed.
+/// The name of the environment variable from which the test that replays a run takes the seed.
 pub const SEED_VARIABLE: &str = "DAFS_SIM_SEED";
 
 const LINES_SHOWN: usize = 60;
 
-/// Prints the command that replays the run if a panic ends it.
+/// A guard that prints the command that replays the run if a panic ends the run.
 pub(crate) struct SeedGuard(String);
 
 impl SeedGuard {

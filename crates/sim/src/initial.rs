@@ -1,6 +1,6 @@
-//! The initial contents of the store of every run: some directories and the file of records.
+//! The initial contents of the store in every run: some directories, and the file of records.
 //!
-//! Invariant: the initial store holds nothing else, and a crash removes none of these objects.
+//! Invariant: the initial store contains nothing else, and a crash removes none of these objects.
 
 use dafs_store::{AttributeChanges, NewNode, Store};
 use dafs_types::{CreateMode, FileHandle, ShareAccess};
@@ -14,7 +14,7 @@ pub(crate) struct InitialObjects {
     pub directories: Vec<FileHandle>,
 }
 
-/// Makes the initial objects.
+/// Creates the initial objects.
 pub(crate) fn set(store: &dyn Store) -> Result<InitialObjects, String> {
     let failed = |error| format!("preparing the store: {error:?}");
     let root = store.root(&who()).map_err(failed)?.handle;

@@ -1,4 +1,4 @@
-//! The judge: a small model of the file system with which every reply must agree.
+//! The judge: a small model of the file system, against which every reply is checked.
 //!
 //! Invariant: an operation begins once and ends once: by its reply, by its refusal or, after its
 //! connection broke, by being settled. A settled operation cannot be executed any more, and the
@@ -28,7 +28,7 @@ pub(crate) struct Judge {
     limbo: usize,
     last_number: u64,
     now: u64,
-    /// True if bytes may be damaged in transit without the transport noticing.
+    /// True if bytes may be damaged in transit without the transport detecting it.
     bytes_flip: bool,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Judge {
 struct Begun {
     operation: Operation,
     at: u64,
-    /// The number of record bytes that were acknowledged when it began.
+    /// The number of bytes of records that were acknowledged when the operation began.
     reached: u64,
 }
 
 impl Judge {
-    /// Makes a model whose directories are empty. `bytes_flip` is true if a write without a reply
-    /// may have left bytes that differ from those sent.
+    /// Creates a model whose directories are empty. `bytes_flip` is true if a write without a reply
+    /// may have left bytes that differ from the bytes that were sent.
     pub(crate) fn new(bytes_flip: bool) -> Self {
         Self {
             names: Names::new(),
@@ -60,7 +60,7 @@ impl Judge {
 
     // ---- files ----------------------------------------------------------------------
 
-    /// Returns the number of the file with this handle; a new number for a new handle.
+    /// Returns the number of the file with this handle. A new handle gets a new number.
     pub(crate) fn number_of(&mut self, handle: FileHandle) -> FileNumber {
         if let Some(number) = self.numbers.get(&handle) {
             return *number;
@@ -77,7 +77,7 @@ impl Judge {
         self.handles[file.0 as usize]
     }
 
-    /// Returns the size of a file in bytes; `None` while it is unknown.
+    /// Returns the size of a file in bytes. `None` while the size is unknown.
     pub(crate) fn size_of(&self, file: FileNumber) -> Option<usize> {
         self.contents.get(&file)?.size()
     }
@@ -92,12 +92,13 @@ impl Judge {
         self.contents.get(&file).is_some_and(|content| content.certain().is_some())
     }
 
-    /// Returns the names if only one state of the name space is possible.
+    /// Returns all names, if only one state of the name space is possible. Otherwise returns
+    /// `None`.
     pub(crate) fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         self.names.certain()
     }
 
-    /// Returns the end of the acknowledged records, in bytes.
+    /// Returns the offset at which the acknowledged records end.
     pub(crate) fn records_reached(&self) -> u64 {
         self.records.reached()
     }
@@ -166,7 +167,7 @@ impl Judge {
         }
     }
 
-    /// Notes that an operation whose connection broke can no longer be executed.
+    /// Records that an operation whose connection broke can no longer be executed.
     pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         self.limbo -= 1;
         self.settle_one(number)
@@ -275,7 +276,7 @@ impl Judge {
     }
 }
 
-/// Describes an operation and its reply without their data.
+/// Returns a description of an operation and its reply without their data.
 pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     let operation = match operation {
         Operation::Data(file, DataOperation::Write { offset, data, stability }) => {
@@ -295,7 +296,7 @@ pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
     }
 }
 
-/// Converts an operation on names to the terms of the model.
+/// Converts an operation on names to an operation of the model.
 impl From<NameOperation> for Operation {
     fn from(operation: NameOperation) -> Self {
         Operation::Name(operation)

@@ -1,11 +1,11 @@
 //! Simulates the whole system in one thread, on a virtual clock, from one seed.
 //!
-//! A real server with a real store and real clients communicate over `dat`'s simulated network. A
-//! scheduler steps one of them at a time, or the clock. Clients keep many operations in flight;
-//! connections break, bytes flip, messages are late. A small model of a file system judges the
-//! replies: each must be possible in the model. If a connection breaks during an operation, the
-//! next read shows whether the operation was executed. At the end everything is read back, all
-//! clients disconnect, and the server must have released all their state.
+//! A real server, with a real store, and real clients communicate over the simulated network of the
+//! crate `dat`. A scheduler steps one of them at a time, or the clock. Clients keep many operations
+//! in flight; connections break, bytes flip, messages are late. A small model of a file system
+//! checks the replies: each must be possible in the model. If a connection breaks during an
+//! operation, the next read shows whether the operation was executed. At the end everything is read
+//! back, all clients disconnect, and the server must have released all their state.
 //!
 //! The modules: `plan` has the parameters of a run, `simulation` schedules it, `actor` is a client
 //! and `workload` chooses its operations, `request` sends them, `judge` (with `names`, `content`

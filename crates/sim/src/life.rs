@@ -1,7 +1,7 @@
-//! The server between two crashes, and the disk that outlives it.
+//! A server from its start to its crash, and the disk, which outlives the server.
 //!
 //! Invariant: a crash happens between two steps of the server, and no open file of the dead server
-//! can change the disk. Crashes use their own random numbers, so that drawing them does not change
+//! can change the disk. Crashes have their own random numbers, so that drawing them does not change
 //! the other random choices of a run.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::reactors::{Turns, interfaces};
 /// The storage in which a server keeps its files.
 #[derive(Clone)]
 pub(crate) enum ServerHome {
-    /// A store whose server never crashes.
+    /// A store. Its server never crashes.
     Lasting(Arc<dyn Store>),
-    /// A disk that outlives servers.
+    /// A disk. It outlives the servers that use it.
     Disk(CrashStore),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ServerLife {
     network: Network,
     home: ServerHome,
     config: ServerConfig,
-    /// The server; `None` between a crash and the restart.
+    /// The server. `None` between a crash and the restart.
     server: Option<SteppedServer>,
     random: Random,
     /// Chooses the reactor that runs next.
@@ -82,7 +82,7 @@ impl ServerLife {
         Ok(())
     }
 
-    /// Runs one step of the server, if it is up, and of the kernel beneath it.
+    /// Runs one step of the server, if it is running, and of the simulated kernel.
     pub(crate) fn step(&mut self) {
         let now = Moment(self.network.now_ns());
         if let ServerHome::Disk(disk) = &self.home {
@@ -104,7 +104,8 @@ impl ServerLife {
             && (self.random.below(1_000) as u32) < self.crash_permille
     }
 
-    /// Kills the server or the machine; its connections break. Returns a description.
+    /// Kills the server process or the whole machine, which breaks the server's connections.
+    /// Returns a description of the crash.
     pub(crate) fn crash(&mut self) -> String {
         let ServerHome::Disk(disk) = &self.home else { return "nothing crashes".into() };
         self.crashes += 1;
@@ -133,7 +134,7 @@ impl ServerLife {
         self.crashes
     }
 
-    /// Returns the statistics of the server, if it is up.
+    /// Returns the statistics of the server. `None` if it is not running.
     pub(crate) fn stats(&self) -> Option<ServerStats> {
         self.server.as_ref().map(SteppedServer::stats)
     }
@@ -149,7 +150,8 @@ impl ServerLife {
     }
 }
 
-/// Makes the random numbers of crashes differ from all others of the seed.
+/// A constant that makes the random numbers for crashes differ from other random numbers of the
+/// same seed.
 const CRASH_SALT: u64 = 0xc4a5_4e5d_0f5e_7e45;
 /// The average number of server steps between two write-backs of the kernel.
 const STEPS_PER_SETTLE: usize = 50;

@@ -1,10 +1,10 @@
-//! The model that checks names: a set of possible worlds, each a name space that agrees with every
-//! reply so far.
+//! The model that checks operations on names. It is a set of possible worlds; each world is a name
+//! space that agrees with every reply so far.
 //!
-//! Invariant: a world records for each change in flight whether it has been executed and, if so,
-//! what its reply must be. For each read in flight it records the possible results so far. Each
-//! operation takes effect at one moment between its beginning and its end. The set of worlds is
-//! empty only if no order of these moments explains the replies.
+//! Invariant: a world records for each change in flight whether the change has been executed and,
+//! if it has, what its reply must be. For each read in flight it records the possible results so
+//! far. Each operation takes effect at one moment between its beginning and its end. The set of
+//! worlds is empty only if no order of these moments explains the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use dafs_types::Status;
 
 use crate::operation::{Answer, FileNumber, Name, NameOperation, OperationNumber};
 
-/// The identity of a file in a world: the operation that made it.
+/// The identity of a file in a world: the number of the operation that made it.
 type Origin = OperationNumber;
 
 /// One possible state of the name space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     names: BTreeMap<Name, Origin>,
-    /// The files whose handles have been seen.
+    /// The files whose handles are known, each by the operation that made it.
     files: BTreeMap<Origin, FileNumber>,
-    /// Changes in flight that have been executed.
+    /// Changes in flight that have been executed, each with the reply that it must get.
     done: BTreeMap<OperationNumber, Expected>,
-    /// The possible results of reads in flight before later changes.
+    /// The results that reads in flight may have got before later changes.
     seen: BTreeMap<OperationNumber, BTreeSet<Expected>>,
 }
 
@@ -76,7 +76,7 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// Settles an operation: it can no longer be executed, and it is unknown whether it was.
+    /// Records that an operation can no longer be executed, and that it is unknown whether it was.
     pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         let mut worlds = self.after(number, |world, _| Some(world));
         let not_done = self.worlds.iter().filter(|world| !world.done.contains_key(&number));
@@ -88,7 +88,7 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// Notes that an operation was not executed and can no longer be.
+    /// Records that an operation was not executed and can no longer be executed.
     pub(crate) fn cancel(&mut self, number: OperationNumber) -> Result<(), String> {
         let operation = self.pending.remove(&number);
         let before = self.worlds.len();
@@ -110,8 +110,8 @@ impl Names {
         self.keep(worlds)
     }
 
-    /// Ends an operation whose reply does not show that any other operation was executed: a failed
-    /// change, or a read.
+    /// Ends a failed change or a read. The reply to such an operation does not show that any other
+    /// operation was executed.
     pub(crate) fn end_without_trace(&mut self, number: OperationNumber) -> Result<(), String> {
         // In a world in which it was executed, it has changed nothing, or it would not have failed.
         let worlds = self.worlds.iter().cloned().map(|mut world| {
@@ -148,9 +148,9 @@ impl Names {
         Ok(())
     }
 
-    /// Returns those worlds that `accept` permits among the worlds in which an operation has been
-    /// executed by now. Changes in flight may have been executed before it. The returned worlds no
-    /// longer have a record of the operation.
+    /// Returns the worlds in which an operation has been executed by now and which `accept`
+    /// permits. Changes in flight may have been executed before it. The returned worlds no longer
+    /// have a record of the operation.
     fn after(
         &self,
         number: OperationNumber,
@@ -186,7 +186,8 @@ impl Names {
         found
     }
 
-    /// Returns the worlds after a change. Reads in flight may have come before it.
+    /// Returns the worlds after the execution of a change. Reads in flight may have been executed
+    /// before it.
     fn change(
         &self,
         world: &World,
@@ -210,7 +211,7 @@ impl Names {
 }
 
 impl World {
-    /// Returns the worlds that `accept` permits, in which a read was executed now or before.
+    /// Returns the worlds that `accept` permits, in which a read was executed now or earlier.
     fn look(
         &self,
         number: OperationNumber,
@@ -223,7 +224,7 @@ impl World {
         answers.iter().filter_map(|expected| accept(after.clone(), expected)).collect()
     }
 
-    /// Returns the possible effects and replies of an operation executed now.
+    /// Returns the possible effects of an operation that is executed now, each with the reply.
     fn outcomes(
         &self,
         number: OperationNumber,
@@ -266,7 +267,8 @@ impl World {
         Expected::Done
     }
 
-    /// Returns the outcomes of a link. A file without a name may still exist because it is open.
+    /// Returns the possible outcomes of a link. A file without a name may still exist because it is
+    /// open.
     fn link(&self, file: FileNumber, name: Name) -> Vec<(World, Expected)> {
         let mut outcomes = Vec::new();
         let origin = self.origin(file);
@@ -301,7 +303,8 @@ impl World {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// Returns the world in which the reply is the expected one, if possible.
+    /// Returns the world if `answer` agrees with the reply that is expected in it. Otherwise
+    /// returns `None`.
     fn agree(mut self, expected: &Expected, answer: &Answer) -> Option<World> {
         let is_so = match (expected, answer) {
             (Expected::Status(expected), Answer::Status(status)) => *expected == status.number(),
@@ -336,7 +339,8 @@ impl World {
 const NOT_THERE: Expected = Expected::Status(Status::NoEnt.number());
 const EXISTS: Expected = Expected::Status(Status::Exist.number());
 const STALE: Expected = Expected::Status(Status::Stale.number());
-/// The maximum number of worlds. If there are more, far too many operations are undecided.
+/// The maximum number of worlds. If there are more, too many operations are undecided, and the run
+/// fails.
 const WORLDS_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ pub(crate) struct Name {
     pub index: u8,
 }
 
-/// The prefix of the names that are not UTF-8: an invalid byte, and a code point that stands for
-/// such a byte on the wire.
+/// The prefix of names that are not UTF-8. It contains an invalid byte, and a code point that
+/// stands for such a byte in messages.
 const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
 
 impl Name {
-    /// Returns the bytes of the name on the disk. Every other name is not UTF-8.
+    /// Returns the bytes of the name on the disk. Half of the names are not UTF-8.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let begin = if self.index.is_multiple_of(2) { "file-".as_bytes() } else { ODD };
         [begin, self.index.to_string().as_bytes()].concat()
@@ -29,7 +29,7 @@ impl Name {
         to_wire(&self.bytes()).into_owned()
     }
 
-    /// Returns the name that a text in a message stands for.
+    /// Returns the name that a text in a message encodes. `None` if it encodes none.
     pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
         let bytes = from_wire(text).ok()?;
         let rest = bytes.strip_prefix(b"file-").or_else(|| bytes.strip_prefix(ODD))?;
@@ -39,18 +39,18 @@ impl Name {
     }
 }
 
-/// The number of a file, in the order in which handles were first seen.
+/// The number of a file. Files are numbered in the order in which their handles were first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileNumber(pub u32);
 
-/// The number of an operation of a run, in the order in which they began.
+/// The number of an operation of a run. Operations are numbered in the order in which they began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OperationNumber(pub u64);
 
 /// An operation on names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NameOperation {
-    /// OPEN that makes the file; if guarded, the file must not exist.
+    /// An OPEN that creates the file. If `guarded`, the file must not exist.
     Create {
         name: Name,
         /// True if an existing file is an error.
@@ -62,7 +62,7 @@ pub(crate) enum NameOperation {
     Lookup { name: Name },
     /// REMOVE of a name.
     Remove { name: Name },
-    /// RENAME, replacing an existing file.
+    /// RENAME, which replaces an existing file of the new name.
     Rename { from: Name, to: Name },
     /// LINK to a file.
     Link {
@@ -90,34 +90,34 @@ impl NameOperation {
     }
 }
 
-/// How the data of a read or write is transferred.
+/// The way in which the data of a read or write is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferMode {
-    /// In the message.
+    /// Inside the message (inline).
     Inline,
-    /// By RDMA.
+    /// By RDMA, between the server and the client's memory (direct).
     Direct,
 }
 
 /// An operation on the content of an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataOperation {
-    /// READ of a range.
+    /// A READ of a range of the file.
     Read {
         /// The offset in the file.
         offset: u64,
         length: u32,
         way: TransferMode,
     },
-    /// WRITE of data; the client sends short writes inline.
+    /// A WRITE of data. The client sends short writes inline.
     Write {
         /// The offset in the file.
         offset: u64,
         data: Vec<u8>,
-        /// How stable the data must be before the reply.
+        /// The stability that the data must have before the reply is sent.
         stability: Stability,
     },
-    /// APPEND of data.
+    /// An APPEND of data to the file.
     Append { data: Vec<u8>, way: TransferMode },
     /// COMMIT of the file.
     Commit,
@@ -140,13 +140,13 @@ pub(crate) enum Operation {
         length: u32,
         way: TransferMode,
     },
-    /// READ of that file from its beginning.
+    /// A READ of the file of records, from its beginning.
     Records { length: u32 },
     /// CLOSE of an open file.
     Close(FileNumber),
 }
 
-/// A reply whose meaning is certain.
+/// The content of a reply, in the terms of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The procedure failed.
@@ -159,7 +159,7 @@ pub(crate) enum Answer {
     Names(Vec<(Name, FileNumber)>),
     /// The number of links.
     Links(u32),
-    /// The bytes read, and true if the file ends after them.
+    /// The bytes that were read, and a flag that is true if the file ends after them.
     Bytes(Vec<u8>, bool),
     /// The number of bytes written.
     Written(u32),
@@ -169,7 +169,7 @@ pub(crate) enum Answer {
     Size(u64),
 }
 
-/// The end of an operation, as far as its client can observe it.
+/// The end of an operation, as its client can observe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The server has replied.

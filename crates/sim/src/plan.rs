@@ -1,4 +1,4 @@
-//! The parameters of one run, all determined by its seed.
+//! The parameters of one run, which its seed determines.
 //!
 //! Invariant: two plans of one seed are equal.
 
@@ -22,7 +22,7 @@ pub struct Plan {
     pub reactors: usize,
     /// The number of clients, each with one session at a time.
     pub clients: usize,
-    /// The number of operations, without those of the final audit.
+    /// The number of operations in a run, not including those of the final audit.
     pub operations: u64,
     /// The maximum number of operations that one client has in flight.
     pub depth: usize,
@@ -32,18 +32,18 @@ pub struct Plan {
     pub keeps_name: bool,
     /// The approximate limit on the size of files, in bytes.
     pub file_bytes: usize,
-    /// The number of steps out of a thousand in which the simulation makes a fault.
+    /// The number of steps in a thousand in which the simulation makes a fault.
     pub faults_permille: u32,
-    /// The number of steps out of a thousand in which the server crashes. Its disk outlives it.
+    /// The number of steps in a thousand in which the server crashes. Its disk survives.
     pub crash_permille: u32,
     /// The random faults of the network.
     pub faults: FaultPlan,
-    /// A defect to plant in the server.
+    /// A defect to inject into the server. `None` if there is none.
     pub defect: Option<Defect>,
 }
 
 impl Plan {
-    /// Makes the plan of a seed.
+    /// Creates the plan that a seed determines.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// Returns the same run on a network without faults.
+    /// Returns the same plan, for a network without faults.
     #[must_use]
     pub fn without_faults(mut self) -> Self {
         self.faults = FaultPlan::default();
@@ -86,14 +86,14 @@ impl Plan {
         self
     }
 
-    /// Returns the same run with a defect in the server.
+    /// Returns the same plan, with a defect in the server.
     #[must_use]
     pub fn with_defect(mut self, defect: Defect) -> Self {
         self.defect = Some(defect);
         self
     }
 
-    /// Returns the same run with a server that crashes at random times.
+    /// Returns the same plan, with a server that crashes at random times.
     #[must_use]
     pub fn with_crashes(mut self) -> Self {
         self.crash_permille = 1;
@@ -113,8 +113,8 @@ impl Plan {
         NetworkConfig { hold_ns_max, connect_ns_max, ..config }
     }
 
-    /// Returns the faults that may happen now. Undetected flips of bytes are allowed only where
-    /// checksums are in use, which is not the case while a client connects.
+    /// Returns the faults that may happen now. Bytes may be damaged without detection by the
+    /// transport only where checksums are in use, which is not the case while a client connects.
     pub(crate) fn faults_now(&self, client_connects: bool) -> FaultPlan {
         let mut faults = self.faults.clone();
         if client_connects {
@@ -138,10 +138,11 @@ impl Plan {
     }
 }
 
-/// The superuser: every client in a run is root, because permissions are not tested here.
+/// Returns the identity of the superuser. Every client in a run acts as the superuser, because
+/// permissions are not tested here.
 pub(crate) fn root() -> Credentials {
     Credentials::superuser()
 }
 
-/// The node on which the server listens; clients have the nodes after it.
+/// The number of the network node on which the server listens. Clients have the numbers after it.
 pub(crate) const SERVER_NODE: u32 = 0;

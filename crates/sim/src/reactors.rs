@@ -1,4 +1,5 @@
-//! The reactors of a server: how many there are, where each listens, and which runs next.
+//! The reactors of a server: how many there are, at which address each listens, and which one runs
+//! next.
 //!
 //! Invariant: with one reactor no random numbers are drawn here.
 
@@ -11,8 +12,8 @@ use dafs_types::{Moment, Random};
 
 use crate::plan::SERVER_NODE;
 
-/// The environment variable that sets the number of reactors of all servers, regardless of their
-/// seeds.
+/// The name of the environment variable that sets the number of reactors of all servers, regardless
+/// of their seeds.
 pub const REACTORS_VARIABLE: &str = "DAFS_SIM_REACTORS";
 
 /// Returns the number of reactors of a seed's server: one to four, unless [`REACTORS_VARIABLE`]
@@ -23,8 +24,9 @@ pub fn reactors_of(seed: u64) -> usize {
     set.unwrap_or_else(|| 1 + Random::new(seed ^ SALT).below(REACTORS_MAX)).clamp(1, REACTORS_MAX)
 }
 
-/// Makes an interface for each reactor. The interfaces share the incoming connections. The first
-/// one listens when the server starts; each of the others listens at the port of its number.
+/// Creates an interface for each reactor. The interfaces share the incoming connections. The first
+/// interface listens when the server starts; each of the others listens at the port that belongs to
+/// its number.
 pub(crate) fn interfaces(
     network: &Network,
     count: usize,
@@ -57,7 +59,7 @@ pub(crate) fn address(reactor: usize) -> Address {
     Address::Sim { node: SERVER_NODE, port: u16::try_from(reactor).unwrap_or(u16::MAX) }
 }
 
-/// Draws the reactor that a connection goes to.
+/// Draws the reactor for a new connection.
 pub(crate) fn draw(count: usize, random: &mut Random) -> usize {
     if count > 1 { random.below(count) } else { 0 }
 }
@@ -101,10 +103,13 @@ impl Turns {
     }
 }
 
-/// The maximum duration of a stall in nanoseconds, shorter than any timeout of other components.
+/// The maximum duration of a stall in nanoseconds. It is shorter than every timeout of other
+/// components.
 const STALL_NS_MAX: usize = 1_000_000;
 const REACTORS_MAX: usize = 4;
-/// A constant that makes the random numbers of this module differ from all others of the seed.
+/// A constant that makes the random numbers of this module differ from other random numbers of the
+/// same seed.
 const SALT: u64 = 0x4eac_7045_0f5e_7e45;
-/// A constant that makes the random numbers for the choice of turns differ from all others.
+/// A constant that makes the random numbers for the choice of turns differ from other random
+/// numbers of the same seed.
 const TURN_SALT: u64 = 0x7045_7e45_c4a5_0f5e;

@@ -1,4 +1,4 @@
-//! The model that checks the file to which all clients append concurrently.
+//! The model that checks the file to which all clients append records concurrently.
 //!
 //! Invariant: every acknowledged record is at the position that its reply named, exactly once. If
 //! the connection of an append broke, its record is in the file once or not at all. The file
@@ -15,7 +15,7 @@ use dafs_types::Random;
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     appends: BTreeMap<OperationNumber, Record>,
-    /// The end of the acknowledged records, in bytes.
+    /// The offset at which the acknowledged records end.
     reached: u64,
 }
 
@@ -27,7 +27,8 @@ struct Record {
     is_over: bool,
 }
 
-/// Returns the bytes of a record: its operation, its length, then bytes derived from both.
+/// Returns the bytes of a record: the number of its operation, its length, and then bytes derived
+/// from both.
 pub(crate) fn record(number: OperationNumber, length: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length as usize);
     bytes.extend_from_slice(&number.0.to_le_bytes());
@@ -42,7 +43,7 @@ impl Records {
         self.appends.insert(number, Record { length, offset: None, is_over: false });
     }
 
-    /// Notes that an append was acknowledged.
+    /// Records that an append was acknowledged.
     pub(crate) fn end(&mut self, number: OperationNumber, offset: u64) {
         if let Some(record) = self.appends.get_mut(&number) {
             record.offset = Some(offset);
@@ -51,19 +52,20 @@ impl Records {
         }
     }
 
-    /// Notes that an append can no longer be executed.
+    /// Records that an append can no longer be executed.
     pub(crate) fn settle(&mut self, number: OperationNumber) {
         if let Some(record) = self.appends.get_mut(&number) {
             record.is_over = true;
         }
     }
 
-    /// Returns the end of the acknowledged records, in bytes.
+    /// Returns the offset at which the acknowledged records end.
     pub(crate) fn reached(&self) -> u64 {
         self.reached
     }
 
-    /// Checks a read of the file's beginning; `reached` bytes were acknowledged before the read.
+    /// Checks a read that began at the start of the file. `reached` bytes of records were
+    /// acknowledged before the read.
     pub(crate) fn see(&self, bytes: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
         let least = reached.min(u64::from(wanted));
         if (bytes.len() as u64) < least {
@@ -104,7 +106,8 @@ impl Records {
     }
 }
 
-/// The length in bytes of a record's head, which is the shortest record.
+/// The length in bytes of the beginning of a record, which contains the operation's number and the
+/// record's length. It is the length of the shortest record.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use dafs_wire::{ByteOrder, Checksum, FileAttributeBlock, Path, Request, Response
 
 use crate::operation::{DataOperation, Name, NameOperation, OperationNumber, TransferMode};
 
-/// A reply in the protocol's terms, before it is converted to those of the model.
+/// A reply in the protocol's terms, before it is converted to the terms of the model.
 #[derive(Clone, Debug)]
 pub(crate) enum Raw {
     Status(Status),
@@ -42,7 +42,7 @@ pub(crate) enum Raw {
     Size(u64),
     Damaged,
     Lost,
-    /// The server sent an impossible reply.
+    /// The server sent a reply that no correct server sends. The text describes it.
     Nonsense(String),
 }
 
@@ -51,7 +51,7 @@ pub(crate) type Flight = Pin<Box<dyn Future<Output = Raw>>>;
 /// An operation in flight, or its outcome if it could not be sent.
 pub(crate) type Sent = Result<Flight, Raw>;
 
-/// Completions of submitted transfers, by the context of each.
+/// The completions of submitted transfers, by the context number of each transfer.
 pub(crate) type Arrivals = Rc<RefCell<BTreeMap<u64, Result<Transferred, ClientError>>>>;
 
 /// The client that sends requests, and its session.
@@ -253,7 +253,7 @@ impl Requester<'_> {
         Ok((buffer, slice))
     }
 
-    /// Sends a request whose reply can be decoded without context.
+    /// Sends a request whose reply can be decoded without knowledge of the request.
     fn call(&self, request: &Request<'_>) -> Sent {
         self.finish(self.session.start(request), decode_operation)
     }
@@ -291,7 +291,7 @@ pub(crate) fn finish(call: Call, read: impl FnOnce(&Reply) -> Raw + 'static) -> 
     })
 }
 
-/// The completion of a submitted transfer.
+/// A future that waits for the completion of a submitted transfer.
 struct Arrival {
     arrivals: Arrivals,
     context: u64,
@@ -307,7 +307,7 @@ impl Future for Arrival {
     }
 }
 
-/// An outcome that is known before the operation is sent.
+/// Returns an operation in flight whose outcome is known already.
 pub(crate) fn ready(raw: Raw) -> Flight {
     Box::pin(std::future::ready(raw))
 }

@@ -28,17 +28,17 @@ use dafs_types::Random;
 /// Statistics of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The number of operations that began, including those of the final audit.
+    /// The number of operations in the run, including those of the final audit.
     pub operations: u64,
     /// The number of operations whose outcome their clients never learned.
     pub lost: u64,
     /// The number of steps of the scheduler.
     pub steps: u64,
-    /// The number of sessions that were made.
+    /// The number of sessions that were created.
     pub sessions: u64,
     /// The number of crashes of the server.
     pub crashes: u64,
-    /// A hash over all events; equal for equal plans.
+    /// A hash over all events. It is equal for two runs of equal plans.
     pub trace: u64,
     /// Statistics of the network.
     pub network: Statistics,
@@ -54,9 +54,11 @@ pub(crate) struct Simulation {
     pub directories: Vec<FileHandle>,
     root: FileHandle,
     random: Random,
-    /// Operations in flight, for the trace and for the message of a failure.
+    /// The operations in flight, each with the number of its client. They are used for the trace
+    /// and in the message of a failure.
     pub asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
-    /// Operations whose connection broke, each with the connections that may still deliver it.
+    /// Operations whose connection broke. Each comes with the connections that may still deliver
+    /// it.
     pub limbo: Vec<Limbo>,
     history: VecDeque<String>,
     trace: DefaultHasher,
@@ -73,8 +75,8 @@ pub(crate) struct Simulation {
 pub(crate) struct Limbo {
     number: OperationNumber,
     node: u32,
-    /// The newest connection of the node at the end of the operation. This connection and earlier
-    /// ones may still deliver the operation.
+    /// The newest connection of the client's node when the operation's connection broke. This
+    /// connection and earlier connections may still deliver the operation.
     newest: Option<dafs_dat::sim::ConnectionId>,
 }
 
@@ -86,8 +88,8 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
     run_at(plan, ServerHome::Lasting(store))
 }
 
-/// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the first
-/// crash, after which a new server must serve new sessions of all clients. The clients do not
+/// Runs a plan on a disk, which must be empty and survives crashes of the server. The run ends with
+/// the first crash; then a new server must serve new sessions of all clients. The clients do not
 /// recover, and nothing checks what a crash leaves of their files.
 ///
 /// # Errors
@@ -204,8 +206,9 @@ impl Simulation {
         Ok(())
     }
 
-    /// Advances the clock to the next event, but never by more than a limit. If only timeouts are
-    /// pending, the clock must not skip the time in which the awaited events could still happen.
+    /// Advances the clock to the next event, but at most by [`SPAN_NS_MAX`] nanoseconds. If only
+    /// timeouts are pending, the clock must not skip the time in which the awaited events could
+    /// still happen.
     fn step_clock(&mut self) {
         let far_ns = self.network.now_ns() + SPAN_NS_MAX;
         match self.network.next_ns() {
@@ -249,7 +252,7 @@ impl Simulation {
         self.actors[index].connect(&address, root, keeps_name).map_err(|error| error.to_string())
     }
 
-    /// Makes a fault.
+    /// Makes a fault happen.
     fn make_fault(&mut self) -> Result<(), String> {
         let index = self.random.below(self.actors.len());
         let node = self.actors[index].node;
@@ -345,7 +348,7 @@ impl Simulation {
         number
     }
 
-    /// Returns the number of operations lost so far.
+    /// Returns the number of operations that were lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -384,7 +387,7 @@ impl Simulation {
         self.judge.end(number, &outcome)
     }
 
-    /// Converts a reply to the terms of the model.
+    /// Converts a reply of the protocol to the terms of the model.
     fn interpret(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
         Ok(Outcome::Known(match raw {
             Raw::Opened(handle, state) => {
@@ -410,8 +413,8 @@ impl Simulation {
         }))
     }
 
-    /// Settles the operations that the server cannot execute any more: their connections have
-    /// ended, and no request is parked.
+    /// Settles the operations that the server can no longer execute, because their connections have
+    /// ended and no request is parked.
     fn settle(&mut self) -> Result<(), String> {
         if self.limbo.is_empty() || self.life.stats().is_some_and(|stats| stats.parked_requests > 0)
         {
@@ -445,7 +448,7 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
     connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max()
 }
 
-/// The longest step of the clock.
+/// The maximum time in nanoseconds by which the clock is advanced in one step.
 const SPAN_NS_MAX: u64 = 20_000_000;
 /// The maximum number of steps of a run, far more than a run needs.
 const STEPS_MAX: u64 = 5_000_000;

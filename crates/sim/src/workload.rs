@@ -13,14 +13,15 @@ use crate::plan::Plan;
 use crate::records::HEAD_BYTES;
 use dafs_types::Random;
 
-/// An operation and the open it uses.
+/// An operation, and the open that it uses.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub operation: Operation,
     pub open: Option<u64>,
 }
 
-/// Returns the next operation of a connected client, if it may have one more.
+/// Returns the next operation of a connected client. `None` if the client may not start another
+/// operation now.
 pub(crate) fn choose(
     random: &mut Random,
     plan: &Plan,
@@ -141,8 +142,9 @@ pub(crate) const DIRECTORIES: usize = 2;
 const NAMES_PER_DIRECTORY: usize = 6;
 /// The maximum number of opens of one client.
 const OPENS_MAX: usize = 8;
-/// The maximum number of operations that may still be executed although their connection broke. At
-/// this number, no new operation begins.
+/// The maximum number of operations whose connection broke and that may still be executed. At this
+/// number, no new operation begins.
 const LIMBO_MAX: usize = 12;
-/// The maximum number of changes of names in flight, because the model tries all their orders.
+/// The maximum number of changes of names in flight. It is small, because the model tries all their
+/// orders.
 const NAME_CHANGES_MAX: usize = 4;

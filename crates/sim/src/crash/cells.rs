@@ -2,9 +2,9 @@
 //! read must return the data of one write, but not data that a later write must have replaced.
 //!
 //! Invariant: each write has a window, the time in which it may take effect. The window ends with
-//! the reply to the write, with the reply to the fence that excluded its writer, or at the moment
-//! after which the write can no longer be executed. A crash may undo writes that were not
-//! committed.
+//! the reply to the write, with the reply to a change of the fencing list that excluded its writer,
+//! or at the moment after which the write can no longer be executed. A crash may undo writes that
+//! were not committed.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ struct Write {
     member: MemberIndex,
     run: CellRange,
     begin: Tick,
-    /// The moment at which the write's window ended; `None` while the window is open.
+    /// The moment at which the write's window ended. `None` while the window is open.
     end: Option<Tick>,
     is_acknowledged: bool,
     /// True if the reply says that the write was not executed.
@@ -51,14 +51,16 @@ struct Write {
     verifier: Option<Verifier>,
     /// True if the server has confirmed that the write survives a crash.
     is_durable: bool,
-    /// The lock under which the write was made, if that lock rolls it back when its holder fails.
+    /// The lock under which the write was made, if the server rolls back changes under that lock
+    /// when its holder fails.
     transaction: Option<u64>,
-    /// The moment from which no read may return the write's data, because the write was rolled back
-    /// or will be rolled back before other members are admitted.
+    /// The moment after which no read may return the write's data. The reason is that the write was
+    /// rolled back, or will be rolled back before other members are admitted. `None` if there is no
+    /// such moment.
     undone: Option<Tick>,
     /// True if it is unknown whether the write was rolled back.
     is_unsure: bool,
-    /// True if the window ended because a fence excluded the writer.
+    /// True if the window ended because a fencing list excluded the writer.
     is_shut_out: bool,
 }
 
@@ -97,7 +99,7 @@ impl Cells {
         self.writes.insert(id, write);
     }
 
-    /// Notes the reply to a write. `is_stable` is true if the write survives all later crashes.
+    /// Records the reply to a write. `is_stable` is true if the write survives all later crashes.
     pub(super) fn end(
         &mut self,
         id: WriteId,
@@ -112,7 +114,8 @@ impl Cells {
         write.is_durable = is_stable;
     }
 
-    /// Notes that a write was made under a lock that rolls it back if its holder fails.
+    /// Records that a write was made under a lock whose changes are rolled back if the lock's
+    /// holder fails.
     pub(super) fn set_transaction(&mut self, id: WriteId, transaction: u64) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.transaction = Some(transaction);
@@ -124,7 +127,8 @@ impl Cells {
         writes.filter(move |write| write.transaction == Some(transaction) && write.undone.is_none())
     }
 
-    /// Notes that the writes under a lock can no longer be rolled back, as a reply has confirmed.
+    /// Records that the writes under a lock can no longer be rolled back, because a reply has said
+    /// so.
     pub(super) fn make_final(&mut self, transaction: u64, now: Tick) {
         let of = |write: &Write| write.transaction == Some(transaction);
         let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
@@ -139,7 +143,7 @@ impl Cells {
         }
     }
 
-    /// Notes that the writes under a lock will be rolled back before other members are admitted.
+    /// Records that the writes under a lock will be rolled back before other members are admitted.
     pub(super) fn undo(&mut self, transaction: u64, now: Tick) {
         for write in self.of_transaction(transaction) {
             write.end.get_or_insert(now);
@@ -147,21 +151,21 @@ impl Cells {
         }
     }
 
-    /// Notes that it is unknown whether the writes under a lock are final or rolled back.
+    /// Records that it is unknown whether the writes under a lock are final or rolled back.
     pub(super) fn leave_open(&mut self, transaction: u64) {
         for write in self.of_transaction(transaction) {
             write.is_unsure = true;
         }
     }
 
-    /// Notes that a write can no longer take effect. It is unknown whether it did.
+    /// Records that a write can no longer take effect. It is unknown whether it took effect before.
     pub(super) fn close(&mut self, id: WriteId, now: Tick) {
         if let Some(write) = self.writes.get_mut(&id) {
             write.end.get_or_insert(now);
         }
     }
 
-    /// Notes that a write was refused before it began.
+    /// Records that a write was refused before it began.
     pub(super) fn refuse(&mut self, id: WriteId, now: Tick) {
         self.close(id, now);
         if let Some(write) = self.writes.get_mut(&id) {
@@ -169,7 +173,7 @@ impl Cells {
         }
     }
 
-    /// Notes that these members can no longer change the file.
+    /// Records that these members can no longer change the file.
     pub(super) fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_out(write.member)) {
@@ -179,8 +183,8 @@ impl Cells {
         }
     }
 
-    /// Notes that these members may be admitted again. Requests that they sent in the meantime may
-    /// still be executed.
+    /// Records that these members may be admitted again. Requests that they sent while they were
+    /// excluded may still be executed.
     pub(super) fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_in(write.member)) {
@@ -190,7 +194,7 @@ impl Cells {
         }
     }
 
-    /// Notes the reply to a COMMIT that began at `begin`.
+    /// Records the reply to a COMMIT that began at `begin`.
     pub(super) fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
         for write in self.writes.values_mut().filter(|write| write.run.file == file) {
             let was_answered = write.is_acknowledged && write.end.is_some_and(|end| end < begin);
@@ -211,14 +215,15 @@ impl Cells {
         }
     }
 
-    /// Returns true if a write has survived all crashes up to a moment.
+    /// Returns true if a write has survived all crashes up to the moment `until`.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };
         // The write's window ends when its server ends, even if the reply arrives after that.
         write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
     }
 
-    /// Checks that a read between `begin` and now may have returned this write's data for a cell.
+    /// Checks that a read between the moment `begin` and now may have returned this write's data
+    /// for a cell.
     pub(super) fn see(
         &mut self,
         file: File,
@@ -265,7 +270,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Returns the end of a write's window. Fails if no read can return the write's data.
+    /// Returns the end of a write's window. Fails if no read may return the write's data.
     fn possible(
         &self,
         file: File,

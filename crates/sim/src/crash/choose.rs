@@ -1,8 +1,8 @@
 //! Chooses the next requests of members.
 //!
 //! Invariant: members send only requests that a correct client would send. A lock is requested
-//! under the member's own open, no range is locked twice, and a fence admits the member that sets
-//! it.
+//! under the member's own open, no range is locked twice, and a member that sets a fencing list
+//! includes itself.
 
 use dafs_types::{ShareAccess, ShareDeny, Stability};
 
@@ -14,7 +14,7 @@ use super::world::World;
 use crate::operation::{Name, NameOperation};
 
 impl World {
-    /// Lets a member send a request, with some probability.
+    /// Makes a member send a request, with some probability.
     pub(super) fn begin_some(&mut self) -> Result<(), String> {
         let index = self.random.below(self.members.len());
         if self.members[index].phase != Phase::Here || !self.random.percent(45) {
@@ -33,8 +33,8 @@ impl World {
         Ok(())
     }
 
-    /// Updates a request that must be repeated. Returns the request, and true if it is still
-    /// needed.
+    /// Updates a request that must be repeated. Returns the request, and a flag that is true if the
+    /// request is still needed.
     fn update_repeat(&self, index: MemberIndex, ask: MemberRequest) -> (MemberRequest, bool) {
         let is_wanted = match &ask {
             MemberRequest::Unlock { holding, .. }
@@ -102,7 +102,8 @@ impl World {
         }
     }
 
-    /// Chooses a fence, a read after a fence, or a write that a fence may affect.
+    /// Chooses a change of a fencing list, a read after such a change, or a write that such a
+    /// change may affect.
     fn choose_beside_fences(&mut self, index: MemberIndex) -> Option<MemberRequest> {
         let first = self.random.below(2) as u8;
         let run = CellRange { file: File::Data, first, count: 1 + self.random.below(2) as u8 };
@@ -191,8 +192,8 @@ impl World {
         })
     }
 
-    /// Returns true if a member may write a range. A lock that rolls changes back must cover all of
-    /// the range or none of it, so that the checker knows which lock covers the write.
+    /// Returns true if a member may write a range. A lock whose changes are rolled back must cover
+    /// the whole range or none of it, so that the checker knows which lock covers the write.
     fn may_write(&self, index: MemberIndex, run: &CellRange) -> bool {
         let mut held = self.holdings.of(index);
         let covers = |lock: &LockRange| {
@@ -274,5 +275,6 @@ impl World {
     }
 }
 
-/// The maximum number of changes of names in flight, because the checker tries all their orders.
+/// The maximum number of changes of names in flight. It is small, because the checker tries all
+/// their orders.
 const NAME_CHANGES_MAX: usize = 4;

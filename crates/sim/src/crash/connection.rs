@@ -21,7 +21,7 @@ pub(super) struct MemberConnection {
     outbox: Memory,
     outbox_region: Region,
     endpoint: Option<EndpointId>,
-    /// True if the member has started to end the connection, which has not ended yet.
+    /// True if the member is ending the connection, but the connection has not ended yet.
     is_ending: bool,
 }
 
@@ -93,7 +93,7 @@ impl MemberConnection {
         }
     }
 
-    /// Sends a message. An error appears later as the end of the connection.
+    /// Sends a message. If sending fails, the end of the connection is reported later as an event.
     pub(super) fn send(&mut self, message: &[u8]) {
         let Some(endpoint) = self.endpoint else { return };
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
@@ -158,7 +158,7 @@ impl MemberConnection {
     }
 }
 
-/// The number of receive buffers of a connection, which exceeds its credits.
+/// The number of receive buffers of a connection, which is greater than its number of credits.
 const SLOTS: usize = 40;
 /// The maximum number of writes in flight of one member.
 pub(super) const BUFFERS: usize = 64;

@@ -32,7 +32,7 @@ impl World {
         self.look_at_disk()
     }
 
-    /// Lets the first member reconnect.
+    /// Makes the first member reconnect.
     fn gather(&mut self) -> Result<(), String> {
         self.until("the first member", |world| {
             world.servers.is_up() && world.members[0].phase == Phase::Here
@@ -50,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a request, repeats it as often as needed, and waits for its reply.
+    /// Sends a request, repeats it as often as necessary, and waits for its reply.
     fn ask_to_end(&mut self, index: usize, ask: MemberRequest) -> Result<(), String> {
         for _ in 0..TRIES {
             self.until("a member", |world| world.members[index].phase == Phase::Here)?;
@@ -147,8 +147,8 @@ impl World {
         })
     }
 
-    /// Checks that the disk contains all acknowledged data, even after a power failure at this
-    /// moment.
+    /// Checks that the disk contains all data that replies have acknowledged, even after a power
+    /// failure now.
     fn look_at_disk(&mut self) -> Result<(), String> {
         self.servers.crash(true);
         self.judge.crash(true);
@@ -206,5 +206,5 @@ fn read(store: &dyn Store, handle: &FileHandle) -> Result<Vec<u8>, String> {
 
 /// The number of memory regions that each reactor of a server always has.
 const ARENA: usize = 1;
-/// The maximum number of attempts for a request.
+/// The maximum number of times that a request is sent.
 const TRIES: usize = 100;

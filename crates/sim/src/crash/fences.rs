@@ -1,4 +1,4 @@
-//! The checker of fences. The server must refuse a member that the fencing list has excluded during
+//! The checker of fencing lists. The server must refuse a member that the list has excluded during
 //! the whole request, and must not refuse a member that the list has admitted during the whole
 //! request.
 //!
@@ -11,9 +11,9 @@ use super::requests::{File, MemberIndex};
 
 #[derive(Debug, Default)]
 struct Fence {
-    /// The members that the list admits; empty if it admits all members.
+    /// The members that the list admits. If it is empty, the list admits all members.
     members: Vec<MemberIndex>,
-    /// The moment from which this list has been in force.
+    /// The moment since which this list has been in force.
     since: Tick,
     /// The moment at which the most recent change began.
     begun: Tick,
@@ -43,15 +43,15 @@ impl Fences {
         self.fences.get(&file).is_some_and(|fence| fence.is_changing)
     }
 
-    /// Returns true if the list has admitted a member ever since `begin`, false if it has excluded
-    /// the member ever since, and `None` if both are possible.
+    /// Returns true if the list has admitted a member since the moment `begin`, false if it has
+    /// excluded the member since then, and `None` if neither is certain.
     pub(super) fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
         let Some(fence) = self.fences.get(&file) else { return Some(true) };
         let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;
         is_certain.then(|| fence.members.is_empty() || fence.members.contains(&member))
     }
 
-    /// Checks that a member was correctly admitted or refused.
+    /// Checks that the server was right to admit or to refuse a member.
     pub(super) fn judge(
         &self,
         file: File,

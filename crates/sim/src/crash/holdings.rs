@@ -1,5 +1,5 @@
-//! The opens (with their share reservations) and the locks that members have. Each of them is
-//! called a holding, and its member is the holder.
+//! The opens (with their share reservations) and the locks that members have. Each open or lock is
+//! called a holding, and the member that has it is its holder.
 //!
 //! A holding is certain from its grant until its holder sends the request to release it, as long as
 //! the holder lives and its lease has not expired. It stays certain across restarts of the server
@@ -19,7 +19,7 @@ pub(super) enum Held {
     Base(File),
     /// An open of the file of reservations.
     Share(Share),
-    /// An open that was made together with the file; no member reclaims it.
+    /// An open that was made when the file was created. No member reclaims such an open.
     Made,
     Lock(LockRange),
 }
@@ -32,11 +32,12 @@ pub(super) struct Holding {
     pub held: Held,
     pub state: StateId,
     pub file: FileHandle,
-    /// The lock owner that names the open.
+    /// The lock owner for which the open was made.
     pub owner: u64,
-    /// The moment at which the reply with the grant arrived.
+    /// The moment at which the reply that granted the holding arrived.
     pub since: Tick,
-    /// The number of the server that granted or restored it most recently, counted by restarts.
+    /// The number of the server that most recently granted or restored the holding, counted by
+    /// restarts.
     pub epoch: u64,
     /// True if the open or lock was certain when the previous server ended.
     pub has_right: bool,
@@ -56,7 +57,8 @@ struct Remnant {
 /// The current state of a member, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberStatus {
-    /// True if a message of the member arrived so recently that its lease cannot have expired.
+    /// True if a message of the member arrived at the server so recently that its lease cannot have
+    /// expired.
     pub is_fresh: bool,
     /// True if the current server knows that the member has finished reclaiming, and has recorded
     /// this durably for the next server.
@@ -88,7 +90,8 @@ impl Holding {
         !self.is_ending && self.is_left(life, era)
     }
 
-    /// Returns true if the holder still has the open or lock, unless the holder has released it.
+    /// Returns true if the holder still has the open or lock, provided that the holder has not
+    /// released it.
     pub(super) fn is_left(&self, life: MemberStatus, era: ServerStatus) -> bool {
         if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
@@ -111,16 +114,16 @@ impl Holdings {
         self.all.iter().filter(move |holding| holding.member == member)
     }
 
-    /// Returns the open by which a member uses a file.
+    /// Returns the open through which a member uses a file.
     pub(super) fn base(&self, member: MemberIndex, file: File) -> Option<&Holding> {
         self.of(member).find(|holding| holding.held == Held::Base(file))
     }
 
-    /// Notes that the server has ended. `status_of` returns the state of a member at that time.
+    /// Records that the server has ended. `status_of` returns the state of a member at that time.
     ///
     /// The grace period may have ended before a member had reclaimed everything. The server cannot
-    /// distinguish such a member from one that has reclaimed everything and has sent nothing since.
-    /// So the next server does not let either of them reclaim.
+    /// distinguish such a member from a member that has reclaimed everything and has sent nothing
+    /// since. So the next server lets neither member reclaim.
     pub(super) fn crash(
         &mut self,
         era: ServerStatus,
@@ -134,7 +137,7 @@ impl Holdings {
         self.all.retain(|holding| holding.held != Held::Made);
     }
 
-    /// Notes that a member has died. Its certain persistent locks stay in effect.
+    /// Records that a member has died. Its certain persistent locks stay in effect.
     pub(super) fn die(
         &mut self,
         member: MemberIndex,
@@ -153,12 +156,13 @@ impl Holdings {
         self.all.retain(|holding| holding.member != member);
     }
 
-    /// Notes that a member is about to repair the locks of dead members that overlap a range.
+    /// Records that a member is about to repair the locks of dead members that overlap a range.
     pub(super) fn repair(&mut self, run: &CellRange) {
         self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
     }
 
-    /// Checks a grant of the current server to a member against all certain holdings.
+    /// Checks that the current server may grant an open or lock to a member, given all certain
+    /// holdings.
     pub(super) fn judge_grant(
         &self,
         member: MemberIndex,
@@ -183,7 +187,8 @@ impl Holdings {
         }
     }
 
-    /// Checks a read or write that began at `begin` and was executed against all certain holdings.
+    /// Checks that a read or write that began at `begin` could be executed, given all certain
+    /// holdings.
     pub(super) fn judge_transfer(
         &self,
         member: MemberIndex,

@@ -2,8 +2,8 @@
 //! failures that happened before.
 //!
 //! Invariant: each operation begins once and ends once: by its reply, by the report that it was not
-//! executed, or by being settled. To settle an operation is to note that it can no longer be
-//! executed and that its outcome will never be known.
+//! executed, or by being settled. An operation is settled when it can no longer be executed and its
+//! outcome will never be known.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +25,7 @@ pub(super) struct Judge {
     begun: BTreeMap<u64, Begun>,
     handles: Vec<FileHandle>,
     numbers: HashMap<FileHandle, FileNumber>,
-    /// The files whose creation was acknowledged.
+    /// The numbers of the files whose creation a reply has acknowledged.
     pub made: Vec<FileNumber>,
     tick: Tick,
     /// The moment at which the previous server ended.
@@ -77,12 +77,12 @@ impl Judge {
         number
     }
 
-    /// Returns the number of changes of names whose outcome is undecided.
+    /// Returns the number of changes of names of which it is not known whether they were executed.
     pub(super) fn name_changes(&self) -> usize {
         self.space.changes_under_way()
     }
 
-    /// Notes that the server has ended.
+    /// Records that the server has ended. `loses_power` is true if the machine has lost power too.
     pub(super) fn crash(&mut self, loses_power: bool) {
         self.tick += 1;
         self.crashed = self.tick;
@@ -115,7 +115,7 @@ impl Judge {
         self.begun.insert(number, Begun { member, ask: ask.clone(), at: self.tick });
     }
 
-    /// Notes that an operation was not executed.
+    /// Records that an operation was not executed.
     pub(super) fn cancel(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
@@ -134,8 +134,8 @@ impl Judge {
         judged.map_err(|what| format!("{:?} was reported as not executed: {what}", begun.ask))
     }
 
-    /// Settles an operation: it can no longer be executed, and it will never be known whether it
-    /// was.
+    /// Records that an operation can no longer be executed, and that its outcome will never be
+    /// known.
     pub(super) fn settle(&mut self, number: u64) -> Result<(), String> {
         let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
         self.tick += 1;
@@ -175,7 +175,7 @@ impl Judge {
         judged.map_err(|what| format!("{:?} of member {}: {what}", begun.ask, begun.member))
     }
 
-    /// Notes that an operation was refused before it began.
+    /// Records that an operation was refused before it began.
     fn refuse(&mut self, number: u64) -> Result<(), String> {
         let write = self.begun.get(&number).and_then(|begun| match begun.ask {
             MemberRequest::Write { id, .. } | MemberRequest::SetSize { id } => Some(id),
@@ -344,5 +344,6 @@ impl Judge {
     }
 }
 
-/// The size of the file of cells, which the checker treats as an additional cell.
+/// A range of cells that stands for the size of the file of cells. The checker treats the size as
+/// an additional cell.
 const SIZE: CellRange = CellRange { file: File::Data, first: super::requests::CELLS, count: 1 };

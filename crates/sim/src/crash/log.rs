@@ -4,33 +4,35 @@
 //! - A record whose append was acknowledged is at the position that the reply named, exactly once
 //!   and permanently.
 //! - A record that was reported as not appended is not in the log until it is appended again.
-//! - After a fence has excluded the writer of a record, the records of this writer that reads have
-//!   returned stay in the log, and no more of its records appear.
+//! - After a fence has excluded the writer of a record, those records of this writer that reads
+//!   have returned stay in the log, and no further records of this writer appear.
 
 use std::collections::BTreeMap;
 
 use super::cells::Tick;
 use super::requests::MemberIndex;
 
-/// The id of a record. The id 0 means bytes that a rolled-back append may have left.
+/// The id of a record. The id 0 stands for the bytes that an append may leave after it was rolled
+/// back.
 pub(super) type RecordId = u64;
 
 #[derive(Debug)]
 struct Record {
     member: MemberIndex,
-    /// The position in the log that the reply named, counted in records.
+    /// The position in the log that the reply to the append named, counted in records. `None` if
+    /// there was no reply.
     place: Option<u64>,
     answered: Option<Tick>,
     /// The moment at which the server reported that the record was not appended.
     absent: Option<Tick>,
-    /// The moment at which a fence excluded the writer.
+    /// The moment at which a fencing list excluded the writer. `None` if none did.
     shut_out: Option<Tick>,
-    /// The position at which a read returned the record after a fence had excluded its writer. The
-    /// record must stay there.
+    /// The position at which a read returned the record after a fencing list had excluded its
+    /// writer. The record must stay there.
     stays: Option<u64>,
 }
 
-/// The end of the file as a read has found it.
+/// The end of the log, as a read has found it.
 #[derive(Debug)]
 struct End {
     begin: Tick,
@@ -47,7 +49,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Begins to append a record, for the first time or again.
+    /// Records that the append of a record begins, for the first time or again.
     pub(super) fn begin(&mut self, id: RecordId, member: MemberIndex) {
         let (place, answered, absent, shut_out, stays) = (None, None, None, None, None);
         let record = Record { member, place, answered, absent, shut_out, stays };
@@ -74,7 +76,7 @@ impl Log {
         }
     }
 
-    /// Notes that a record was not appended.
+    /// Records that a record was not appended.
     pub(super) fn cancel(&mut self, id: RecordId, now: Tick) -> Result<(), String> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         record.absent = Some(now);
@@ -90,7 +92,7 @@ impl Log {
         self.crashes += 1;
     }
 
-    /// Notes that a fence has excluded these members.
+    /// Records that a fencing list has excluded these members.
     pub(super) fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_out(record.member) && record.absent.is_none()) {
@@ -98,8 +100,8 @@ impl Log {
         }
     }
 
-    /// Notes that these members may be admitted again. Records that they sent in the meantime may
-    /// still be appended.
+    /// Records that these members may be admitted again. Records that they sent while they were
+    /// excluded may still be appended.
     pub(super) fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
         let open = self.records.values_mut().filter(|record| record.answered.is_none());
         for record in open.filter(|record| is_in(record.member)) {
@@ -183,14 +185,15 @@ impl Log {
     }
 }
 
-/// Returns the integer that the bytes of a cell or record repeat; `None` if they do not repeat one.
+/// Returns the integer whose repetition the bytes of a cell or record are. `None` if they are not a
+/// repetition of one integer.
 pub(super) fn stamp_of(bytes: &[u8]) -> Option<u64> {
     let mut words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
     let first = words.next()?.ok()?;
     words.all(|word| word.is_ok_and(|word| word == first)).then_some(first)
 }
 
-/// Returns bytes that repeat an integer.
+/// Returns `length` bytes that repeat an integer.
 pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(length / 8)
 }

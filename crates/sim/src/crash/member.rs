@@ -1,7 +1,7 @@
 //! A member of the crash world: a client that recovers from all failures.
 //!
-//! Invariant: each request of a member that changes something is in flight, or is in
-//! [`Member::limbo`] until the server has reported its outcome, or has ended.
+//! Invariant: each request of a member that changes something is in one of three states: it is in
+//! flight, it is in [`Member::limbo`] until the server has reported its outcome, or it has ended.
 
 use std::collections::BTreeMap;
 
@@ -25,21 +25,21 @@ pub(super) struct Member {
     pub session: SessionId,
     /// The number of the server with which the member has its session, counted by restarts.
     pub epoch: u64,
-    /// The number of the server that knows that the member has finished reclaiming, if there is
-    /// one.
+    /// The number of the server that knows that the member has finished reclaiming. `None` if no
+    /// server knows it.
     pub settled: Option<u64>,
     pub credits: u16,
     pub flights: BTreeMap<u16, Flight>,
     sequences: BTreeMap<u16, u16>,
-    /// Requests whose outcome must be queried. After that, the server may discard the sessions in
-    /// `discards`.
+    /// Requests whose outcome the member must query. After that, the server may discard the
+    /// sessions in `discards`.
     pub limbo: Vec<Flight>,
     pub discards: Vec<SessionId>,
-    /// Requests that must be repeated.
+    /// Requests that the member must send again.
     pub again: Vec<MemberRequest>,
-    /// The time at which the most recent message of the server arrived.
+    /// The time, in nanoseconds, at which the most recent message of the server arrived.
     pub heard_ns: u64,
-    /// The time until which recovery pauses.
+    /// The time, in nanoseconds, until which the member pauses its recovery.
     pub patient_ns: u64,
     sessions_made: u32,
 }
@@ -50,10 +50,10 @@ pub(super) enum Phase {
     Away,
     Connecting,
     LoggingIn,
-    /// The member queries the outcome of its requests and reclaims its opens and locks.
+    /// The member is querying the outcomes of its requests and reclaiming its opens and locks.
     Recovering,
     Here,
-    /// The member has sent DISCONNECT.
+    /// The member has sent DISCONNECT and waits for the end of its session.
     Leaving,
     Gone,
 }
@@ -70,7 +70,8 @@ pub(super) struct Flight {
     pub stream: u16,
     pub sequence: u16,
     pub procedure: Procedure,
-    /// The earlier request whose outcome this request queries.
+    /// The earlier request whose outcome this request queries. `None` if this request is not such a
+    /// query.
     pub about: Option<Box<Flight>>,
 }
 
@@ -107,7 +108,8 @@ impl Member {
         matches!(self.phase, Phase::Recovering | Phase::Here | Phase::Leaving)
     }
 
-    /// Returns one of the free streams, chosen by `draw`; `None` if no credit or stream is free.
+    /// Returns one of the free streams, which the number `draw` selects. `None` if no credit or
+    /// stream is free.
     pub(super) fn free_stream(&self, draw: usize) -> Option<u16> {
         if self.flights.len() >= usize::from(self.credits) {
             return None;
@@ -158,7 +160,7 @@ impl Member {
         Ok(())
     }
 
-    /// Restarts the member with all its memory lost. Returns its requests in flight.
+    /// Restarts the member, which loses all its memory. Returns the requests that it had in flight.
     pub(super) fn die(&mut self) -> Vec<Flight> {
         self.deaths += 1;
         self.line.hang_up();

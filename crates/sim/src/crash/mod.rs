@@ -1,17 +1,17 @@
 //! The crash world: members that recover, a server that is killed and loses power, and a checker of
 //! the guarantees for each member (`docs/semantics.md`).
 //!
-//! Members speak the protocol message by message over the simulated network. They make, link,
-//! rename and remove names, append records, write cells, commit, lock, and open with reservations;
-//! one of them fences the others. Connections are cut; members are partitioned from the network,
-//! die and restart; the server is killed or loses power, with torn writes, even during recovery.
-//! A member that reconnects determines the outcome of its requests, reclaims its opens and locks,
-//! and repeats requests that were not executed.
+//! Members speak the protocol message by message over the simulated network. They create, link,
+//! rename and remove names, append records, write cells, commit, lock, and open with share
+//! reservations. One member excludes others with fencing lists. Connections are cut; members are
+//! partitioned from the network, die and restart; the server is killed or loses power, with torn
+//! writes, even during recovery. A member that reconnects determines the outcome of its requests,
+//! reclaims its opens and locks, and repeats requests that were not executed.
 //!
 //! The modules: `world` schedules; `member` and `recover` implement a member, `choose` selects its
-//! requests, `requests` encodes them as messages, and `connection` carries these; `servers` is the
-//! server and its disks; `judge` checks, with `space` (names), `cells` and `log` (content),
-//! `holdings` (opens and locks) and `fences`; `end` reads all names and files back.
+//! requests, `requests` encodes the requests as messages, and `connection` carries the messages;
+//! `servers` is the server and its disks; `judge` checks, with `space` (names), `cells` and `log`
+//! (content), `holdings` (opens and locks) and `fences`; `end` reads all names and files back.
 //!
 //! Invariant: a run depends only on its seed.
 
@@ -55,15 +55,16 @@ pub struct StormPlan {
     credits_initial: u16,
     credits_budget: u32,
     has_reflinks: bool,
-    /// True if members often write under locks and roll their changes back.
+    /// True if members often write under auto-recovery locks and roll their changes back.
     takes_back: bool,
-    /// True if members are often fenced out of files that they write, and the content is checked.
+    /// True if members are often excluded by fencing lists from files that they write. The content
+    /// of these files is checked.
     shuts_out: bool,
     faults: FaultPlan,
 }
 
 impl StormPlan {
-    /// Makes the plan of a seed.
+    /// Creates the plan that a seed determines.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -103,7 +104,7 @@ impl StormPlan {
     }
 }
 
-/// Statistics of a run.
+/// Statistics of a run of the crash world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormReport {
     /// The number of steps, without the steps of the final checks.
@@ -114,7 +115,7 @@ pub struct StormReport {
     pub cuts: u64,
     /// The number of times that a member died.
     pub deaths: u64,
-    /// The number of sessions that were made.
+    /// The number of sessions that were created.
     pub sessions: u64,
     /// The number of requests whose outcome came from the server's response cache.
     pub recovered: u64,
@@ -126,7 +127,7 @@ pub struct StormReport {
     pub taken_back: u64,
     /// The number of bytes of undo data that were cloned.
     pub cloned_bytes: u64,
-    /// A hash over all events; equal for equal plans.
+    /// A hash over all events. It is equal for two runs of equal plans.
     pub trace: u64,
 }
 
@@ -150,8 +151,8 @@ impl StormReport {
     }
 }
 
-/// Runs a plan. `defect` is a bug to add to the server. If `prints` is true, events are logged when
-/// they happen.
+/// Runs a plan. `defect` is a defect to inject into the server. If `prints` is true, events are
+/// printed when they happen.
 ///
 /// # Errors
 /// [`Failure`] with the error, the events before it, and the command that replays the run.

@@ -132,7 +132,7 @@ impl World {
 
     // ---- recovery -------------------------------------------------------------------
 
-    /// Performs the next step of a member's recovery.
+    /// Starts the next step of a member's recovery.
     pub(super) fn recover(&mut self, index: usize) -> Result<(), String> {
         if let Some(flight) = self.members[index].limbo.pop() {
             let about = RequestRef {
@@ -214,7 +214,8 @@ impl World {
         Ok(())
     }
 
-    /// Handles the reply to a request, sent now or fetched from the response cache.
+    /// Handles the reply to a request. The reply was received now or fetched from the response
+    /// cache.
     fn on_reply(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         let begin = self.judge.begun_at(flight.number);
         if matches!(flight.ask, MemberRequest::Read { .. }) {
@@ -284,7 +285,8 @@ impl World {
         Ok(())
     }
 
-    /// Handles the end of a release. `is_refused` is true if the server did not execute it.
+    /// Handles the end of a request that releases an open or lock. `is_refused` is true if the
+    /// server did not execute the request.
     fn on_given_up(&mut self, number: u64, is_refused: bool) {
         if is_refused {
             self.note_loss(number);
@@ -467,7 +469,7 @@ impl World {
     }
 }
 
-/// Describes a reply without its data.
+/// Returns a description of a reply without its data.
 fn brief(reply: &Reply) -> String {
     match reply {
         Reply::Bytes(bytes) => {
@@ -478,5 +480,5 @@ fn brief(reply: &Reply) -> String {
     }
 }
 
-/// The time that a member waits before it repeats a request that was refused.
+/// The time in nanoseconds that a member waits before it repeats a request that was refused.
 const PATIENCE_NS: u64 = 3_000_000;

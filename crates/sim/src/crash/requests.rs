@@ -33,13 +33,13 @@ pub(super) type MemberIndex = usize;
 /// The files that exist in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum File {
-    /// A file of cells for which fences are set.
+    /// A file of cells that has a fencing list.
     Data,
     /// A file of cells in which locks are taken.
     Locked,
-    /// A file of records for which fences are set.
+    /// A file of records that has a fencing list.
     Log,
-    /// A file without content that is opened with reservations.
+    /// A file without content that members open with share reservations.
     Shared,
 }
 
@@ -79,7 +79,8 @@ pub(super) struct LockRange {
 /// A request of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum MemberRequest {
-    /// An operation on names; a creation makes a file if `is_file`, else a symbolic link.
+    /// An operation on names. If it creates an object, `is_file` is true for a file and false for a
+    /// symbolic link.
     Names {
         operation: NameOperation,
         is_file: bool,
@@ -126,7 +127,7 @@ pub(super) enum MemberRequest {
     CloseShare {
         holding: u64,
     },
-    /// Sets a fence that admits the given members.
+    /// Sets a fencing list that admits the given members.
     Fence {
         file: File,
         members: Vec<MemberIndex>,
@@ -186,8 +187,8 @@ impl MemberRequest {
     }
 
     /// Returns true if this reply shows that the server has durably recorded that the member has
-    /// finished reclaiming. The reply shows this if it refuses a new request because of the grace
-    /// period, or if it grants new state to the member.
+    /// finished reclaiming. That is the case if the reply refuses a new request because of the
+    /// grace period, or grants new state to the member.
     pub(super) fn settles(&self, reply: &Reply) -> bool {
         use crate::operation::NameOperation::{Create, Open, Remove, Rename};
         let is_refused = *reply == Reply::Status(Status::Grace);
@@ -209,15 +210,16 @@ pub(super) struct Context<'a> {
     pub directories: &'a [FileHandle],
     /// The handles of [`File::ALL`].
     pub files: &'a [FileHandle],
-    /// The member's state id for the file, or the state id of the open or lock.
+    /// The state id of the member's open of the file, or of the open or lock that the request
+    /// concerns.
     pub state: StateId,
-    /// The file to link, or the file on which an open or lock is reclaimed.
+    /// The handle of the file to link, or of the file on which an open or lock is reclaimed.
     pub file: FileHandle,
-    /// The lock owner that names the open.
+    /// The lock owner for which the open was made.
     pub owner: u64,
-    /// The open or lock that is reclaimed.
+    /// The open or lock that the request reclaims. `None` if it reclaims none.
     pub reclaims: Option<Reclaimed>,
-    /// The buffer with the data of a direct write.
+    /// The buffer that contains the data of a direct write. `None` for other requests.
     pub buffer: Option<DirectBuffer>,
 }
 
@@ -588,14 +590,14 @@ pub(super) fn decode_reply(
     Ok((header, reply))
 }
 
-/// The share reservation with which members open the files that they keep open.
+/// The share reservation with which members open the files that they always keep open.
 pub(super) const BASE: Share =
     Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
-/// The size of a cell in bytes. A cell lies within one sector.
+/// The size of a cell in bytes. No cell crosses the boundary of a disk sector.
 pub(super) const CELL_BYTES: usize = 256;
 /// The number of cells in a file.
 pub(super) const CELLS: u8 = 32;
-/// The initial size of the files of cells. Every size that is set later is larger.
+/// The initial size in bytes of the files of cells. No size that is set later is smaller.
 pub(super) const SIZE_BASE: u64 = CELLS as u64 * CELL_BYTES as u64;
 /// The maximum length of a message in bytes, in either direction.
 pub(super) const MESSAGE_BYTES: usize = 2048;

@@ -1,7 +1,7 @@
 //! The servers that use one disk and its journal, one after the other.
 //!
 //! Invariant: a crash happens between two steps of the server, or during its start. After a crash,
-//! the files that the dead server had open can no longer change the disk or the journal.
+//! files that the dead server has left open can no longer change the disk or the journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct Servers {
     server: Option<SteppedServer>,
     /// The number of bytes of undo data that earlier servers have cloned.
     cloned_bytes: u64,
-    /// The time at which the server started.
+    /// The time, in nanoseconds, at which the present server started.
     started_ns: u64,
     random: Random,
     /// Chooses the reactor that runs next.
@@ -83,7 +83,7 @@ impl Servers {
     }
 
     /// Starts a server from the contents of the disk and the journal. Returns false if the power
-    /// failed during the start, which happens now and then if `may_fail`.
+    /// failed during the start. That happens now and then if `may_fail` is true.
     pub(super) fn start(&mut self, may_fail: bool) -> Result<bool, String> {
         self.network.restart_node(SERVER_NODE);
         let will_fail = may_fail && self.random.percent(15);
@@ -110,7 +110,7 @@ impl Servers {
         self.server.is_some()
     }
 
-    /// Returns the time at which the server started.
+    /// Returns the time, in nanoseconds, at which the present server started.
     pub(super) fn started_ns(&self) -> u64 {
         self.started_ns
     }
@@ -200,5 +200,6 @@ const ENDPOINTS_MAX: usize = 128;
 pub(super) const CREDITS_MAX: u16 = 12;
 /// The average number of server steps between two write-backs of the kernel.
 const STEPS_PER_SETTLE: usize = 50;
-/// A constant that makes the random numbers of a server differ from others of the same seed.
+/// A constant that makes the random numbers of a server differ from other random numbers of the
+/// same seed.
 const LIFE_SALT: u64 = 0x11fe_0f5e_7e45_a17e;

@@ -1,11 +1,11 @@
 //! The checker of names in a world where servers crash.
 //!
-//! It has two models. The first model believes every reply: a name that a read has returned exists.
-//! The second model believes only successful replies to changes, because only those changes must
-//! survive a crash. If a read returned a change before the reply to that change, a power failure
-//! may lose it.
+//! It has two models. The first model follows from all replies: a name that a read has returned
+//! exists. The second model follows only from the replies that report a change as successful,
+//! because only such changes must survive a crash. A change whose effect a read has returned before
+//! the change's own reply may be lost by a power failure.
 //!
-//! Invariant: after a power failure the first model is equal to the second one.
+//! Invariant: after a power failure the first model is set to the second model.
 
 use crate::names::Names;
 use crate::operation::{Answer, NameOperation, OperationNumber};
@@ -44,8 +44,8 @@ impl Space {
         }
     }
 
-    /// Ends an operation whose reply shows nothing about the current state: a read from before a
-    /// crash, or a failed change.
+    /// Ends an operation whose reply shows nothing about the current state, because it is a read
+    /// from before a crash or a failed change.
     pub(super) fn end_blindly(
         &mut self,
         number: OperationNumber,
@@ -55,7 +55,7 @@ impl Space {
         if operation.changes() { self.durable.end_without_trace(number) } else { Ok(()) }
     }
 
-    /// Notes that an operation was not executed.
+    /// Records that an operation was not executed.
     pub(super) fn cancel(
         &mut self,
         number: OperationNumber,
@@ -65,7 +65,7 @@ impl Space {
         if operation.changes() { self.durable.cancel(number) } else { Ok(()) }
     }
 
-    /// Notes that an operation can no longer be executed, and that it is unknown whether it was.
+    /// Records that an operation can no longer be executed, and that it is unknown whether it was.
     pub(super) fn settle(
         &mut self,
         number: OperationNumber,

@@ -39,8 +39,8 @@ pub(super) struct World {
     pub random: Random,
     /// The number of servers that ran before the current one.
     pub epoch: u64,
-    /// Requests in flight of members that have died, each with the connections that may still
-    /// deliver the request.
+    /// Requests in flight of members that have died. Each comes with the connections that may still
+    /// deliver it.
     orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
     history: VecDeque<String>,
     pub number: u64,
@@ -50,9 +50,9 @@ pub(super) struct World {
     pub report: StormReport,
     /// True if a persistent lock with undo data may remain at the end.
     pub may_keep_undo: bool,
-    /// True once faults are stopped.
+    /// True when no more faults happen.
     pub faults_stopped: bool,
-    /// True if no member reconnects any more.
+    /// True when no member reconnects any more.
     pub stops_reconnecting: bool,
     prints: bool,
 }
@@ -336,7 +336,7 @@ impl World {
         lock.map(|lock| lock.number)
     }
 
-    /// Handles an open or lock that ends without a request of its holder. The changes under the
+    /// Handles the end of an open or lock that its holder did not request. The changes under the
     /// lock are rolled back.
     pub(super) fn note_loss(&mut self, number: u64) {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
@@ -352,8 +352,8 @@ impl World {
         }
     }
 
-    /// Notes that members that have sent nothing for a long time may have lost their locks, so that
-    /// the changes under these locks may be rolled back.
+    /// Records that members that have sent nothing for a long time may have lost their locks, so
+    /// that the changes under these locks may be rolled back.
     pub(super) fn note_absence(&mut self) {
         let (era, lives) = (self.era(), self.statuses());
         let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
@@ -445,7 +445,7 @@ impl World {
         Ok(true)
     }
 
-    /// Updates the member's opens and locks for a request that is sent now.
+    /// Updates the member's opens and locks for a request that is being sent.
     fn note_asked(&mut self, index: usize, ask: &MemberRequest) {
         if let MemberRequest::Unlock { holding, .. }
         | MemberRequest::CloseShare { holding }
@@ -468,7 +468,7 @@ impl World {
         }
     }
 
-    /// Gives a write its id, which is the number of its operation.
+    /// Gives a write its id, which is the number of the operation.
     fn named(&self, ask: MemberRequest) -> MemberRequest {
         match ask {
             MemberRequest::Write { run, stability, is_direct, .. } => {
@@ -479,7 +479,8 @@ impl World {
         }
     }
 
-    /// Returns the state id, the file, the owner, and the open or lock to reclaim of a request.
+    /// Returns what a request concerns: the state id, the file, the owner, and the open or lock to
+    /// reclaim.
     fn subject(
         &self,
         index: usize,
@@ -581,7 +582,7 @@ impl World {
     }
 }
 
-/// Makes the files that exist in every run.
+/// Creates the files that exist in every run. Returns their handles.
 fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, String> {
     let failed = |error| format!("preparing the store: {error:?}");
     let mut handles = Vec::new();
@@ -600,21 +601,22 @@ fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, Stri
     Ok(handles)
 }
 
-/// The longest step of the clock in nanoseconds.
+/// The maximum time in nanoseconds by which the clock is advanced in one step.
 const SPAN_NS_MAX: usize = 20_000_000;
 /// The maximum number of turns of a run, far more than a run needs.
 const TURNS_MAX: u64 = 2_000_000;
-/// The number of turns within which all requests in flight must end.
+/// The number of turns after which all requests in flight must have ended.
 const PATIENCE_TURNS: u64 = 100_000;
 /// The maximum number of lines of history that a failure prints.
 const HISTORY_MAX: usize = 4_000;
-/// A constant that makes the random numbers of a world differ from others of the same seed.
+/// A constant that makes the random numbers of a world differ from other random numbers of the same
+/// seed.
 const WORLD_SALT: u64 = 0x5707_2a11_0f5e_7e45;
-/// Returns the owner of an open with reservations. An owner is not reused soon, and differs from
-/// the owners of the opens of [`File::OPEN`].
+/// Returns the lock owner for an open with share reservations. An owner is not reused soon, and
+/// differs from the owners of the opens of [`File::OPEN`].
 pub(super) fn share_owner(number: u64) -> u64 {
     4 + number % 250
 }
 
-/// The owner of opens that creations make.
+/// The lock owner for opens that are made when a file is created.
 pub(super) const MADE_OWNER: u64 = 254;

@@ -1,4 +1,4 @@
-//! An operation on the name space while it is being built.
+//! An operation on the name space that is being prepared.
 //!
 //! Invariant: an edit that is dropped has changed nothing.
 
@@ -21,13 +21,13 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// Makes an edit that adds an object.
+    /// Creates an edit that adds an object.
     pub(super) fn make(inode: Inode) -> Self {
         let metas = BTreeMap::from([(inode.meta.attributes.file_id, inode.meta)]);
         Self { made: Some(inode), metas, changes: Vec::new() }
     }
 
-    /// Returns the new metadata of an object, for modification.
+    /// Returns the metadata that an object will have after the edit, to change it.
     pub(super) fn meta(&mut self, disk: &Disk, number: Number) -> Result<&mut Meta> {
         match self.metas.entry(number) {
             std::collections::btree_map::Entry::Occupied(known) => Ok(known.into_mut()),
@@ -104,7 +104,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Sets attributes, without a check of permissions.
+    /// Sets attributes without checking permissions.
     pub(super) fn set(
         &mut self,
         disk: &mut Disk,
@@ -130,7 +130,7 @@ impl Edit {
 }
 
 impl Disk {
-    /// Executes an edit as one operation.
+    /// Executes the changes of an edit as one operation.
     pub(super) fn finish(&mut self, edit: Edit) {
         let made = edit.made.map(Change::Make);
         let metas = edit.metas.into_iter().map(|(number, meta)| Change::Set(number, meta));

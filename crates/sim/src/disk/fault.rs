@@ -17,17 +17,17 @@ pub enum FaultOn {
     Name,
 }
 
-/// The part of an operation that is done although the operation fails.
+/// The part of an operation that is executed although the operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// Nothing was done.
+    /// Nothing was executed.
     Before,
-    /// Everything was done, but the caller gets an error.
+    /// Everything was executed, but the caller gets an error.
     After,
-    /// The number of thousandths of the operation that were done. A write stops in the middle. A
-    /// sync of a file writes some of its blocks to the disk and forgets that the others are dirty,
-    /// as Linux does: a later sync succeeds without writing them. An atomic operation does nothing,
-    /// as with [`FaultEffect::Before`].
+    /// The integer is the executed part of the operation, in thousandths. A write stops in the
+    /// middle. A sync of a file writes some of its blocks to the disk and forgets that the others
+    /// are dirty, as Linux does: a later sync succeeds without writing them. An atomic operation
+    /// does nothing, as with [`FaultEffect::Before`].
     Part(u16),
 }
 
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// Returns the part of an amount that a [`FaultEffect::Part`] lets through.
+/// Returns the part of an amount that is executed with [`FaultEffect::Part`].
 pub(super) fn part_of(amount: usize, thousandths: u16) -> usize {
     amount * usize::from(thousandths.min(1_000)) / 1_000
 }

@@ -33,7 +33,7 @@ impl CrashFile {
         Arc::new(Self { disk: disk.clone(), number, epoch: locked.epoch })
     }
 
-    /// Locks the disk, if the process that opened this file is alive.
+    /// Locks the disk. Fails if the process that opened this file has died.
     fn live(&self) -> Result<MutexGuard<'_, Disk>> {
         let disk = lock(&self.disk);
         if disk.epoch == self.epoch { Ok(disk) } else { Err(StoreError::Stale) }
@@ -138,7 +138,8 @@ impl File for CrashFile {
     }
 }
 
-/// The file for a storage that copies bytes where a real file system shares blocks.
+/// The file, in the form in which its blocks are shared. The blocks are copied, whereas a real file
+/// system shares them.
 struct Blocks(Arc<CrashFile>);
 
 impl CloneSource for Blocks {
@@ -150,7 +151,8 @@ impl CloneSource for Blocks {
         self.0.attributes().map(|found| found.size).map_err(io::Error::other)
     }
 
-    /// Smaller than real blocks, so that small files have several.
+    /// Returns a block size that is smaller than that of real file systems, so that small files
+    /// have several blocks.
     fn block_bytes(&self) -> io::Result<u64> {
         Ok(128)
     }
@@ -164,8 +166,8 @@ impl CloneSource for Blocks {
 }
 
 impl Disk {
-    /// Writes a range of memory into a file. Each block by which the file grows is one journal
-    /// operation: a crash may leave any length in between.
+    /// Writes a range of memory into a file. Each block by which the file grows is a separate
+    /// operation of the journal, so that a crash may leave any length between the old and the new.
     fn write(
         &mut self,
         number: Number,
@@ -205,7 +207,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Checks that there is room for a file to grow.
+    /// Checks that the limits allow a file to grow.
     pub(super) fn check_growth(&self, from: u64, to: u64) -> Result<()> {
         if to > FILE_OFFSET_MAX {
             return Err(StoreError::TooBig);
@@ -215,7 +217,7 @@ impl Disk {
     }
 }
 
-/// A part of a range that lies in one block.
+/// The part of a range that is contained in one block.
 struct Chunk {
     index: u64,
     within: usize,

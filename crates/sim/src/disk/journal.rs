@@ -1,7 +1,8 @@
-//! The state that processes see, the state on disk, and the journal of operations between them.
+//! The state of the disk that processes see, the state that is on the disk, and the journal of the
+//! operations between them.
 //!
-//! Invariant: `durable` is what `volatile` was `log.len()` operations ago. Operations reach the
-//! disk in sequence, so that a crash always leaves a state that existed before.
+//! Invariant: `durable` equals the state that `volatile` had `log.len()` operations ago. Operations
+//! reach the disk in sequence, so that a crash always leaves a state that existed before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,11 +16,11 @@ use super::platter::{BLOCK_BYTES, BlockId, Platter};
 use super::tree::{Change, Content, Entries, Inode, Meta, Number, ROOT, Tree};
 use super::{Loss, Pending};
 
-/// A position in the journal: the number of operations before it.
+/// A position in the journal, as the number of operations before the position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u64);
 
-/// Changes that survive a crash together or not at all.
+/// An operation: the changes in it survive a crash together or not at all.
 struct Operation(Vec<Change>);
 
 /// The latest operations that touched an object.
@@ -31,7 +32,7 @@ struct Marks {
     data: Position,
 }
 
-/// The disk: volatile and durable state.
+/// The simulated disk, with its volatile and its durable state.
 pub(super) struct Disk {
     pub limits: MemoryLimits,
     pub volatile: Tree,
@@ -43,18 +44,18 @@ pub(super) struct Disk {
     marks: BTreeMap<Number, Marks>,
     /// The number of opens of each open object.
     opens: BTreeMap<Number, u64>,
-    /// A number that changes whenever the process dies; opens of an earlier epoch are stale.
+    /// A number that changes whenever the process dies. Opens with an earlier number are stale.
     pub epoch: u64,
     next: Number,
     clock_ns: u64,
     now_ns: u64,
-    /// Objects that a server must search for after its start.
+    /// Objects for which a server must search after its start.
     pub unplaced: BTreeSet<Number>,
     pub faults: Vec<Fault>,
 }
 
 impl Disk {
-    /// Makes an empty tree that is durable.
+    /// Creates a disk whose only object is a durable root directory.
     pub(super) fn new(limits: MemoryLimits) -> Self {
         let mut disk = Self {
             limits,
@@ -83,12 +84,12 @@ impl Disk {
 
     // ---- time, numbers, handles -------------------------------------------------------
 
-    /// Sets the time, which never goes back.
+    /// Sets the time. A time before the present time is ignored.
     pub(super) fn set_time(&mut self, now: Moment) {
         self.now_ns = self.now_ns.max(START_NS.saturating_add(now.0));
     }
 
-    /// Returns a time stamp later than all before.
+    /// Returns a time stamp that is later than all stamps returned before.
     pub(super) fn stamp(&mut self) -> (Timestamp, u64) {
         self.clock_ns = self.now_ns.max(self.clock_ns + 1);
         let (seconds, rest) = (self.clock_ns / SECOND_NS, self.clock_ns % SECOND_NS);
@@ -193,7 +194,7 @@ impl Disk {
         }
     }
 
-    /// Notes which objects a change touches.
+    /// Records which objects a change touches.
     fn mark(&mut self, change: &Change, position: Position) {
         let (number, finds_data) = match change {
             Change::Make(inode) => (inode.meta.attributes.file_id, true),
@@ -298,7 +299,7 @@ impl Disk {
         }
     }
 
-    /// Ends the machine: only the contents of the disk survive.
+    /// Simulates a power failure of the machine: only the contents of the disk survive.
     pub(super) fn power_loss(&mut self, random: &mut Random) -> Loss {
         self.epoch += 1;
         self.opens.clear();
@@ -348,7 +349,8 @@ impl Disk {
     }
 }
 
-/// The most operations in the journal; beyond this the oldest is written to the disk.
+/// The maximum number of operations in the journal. When there are more, the oldest is written to
+/// the disk.
 const OPERATIONS_PENDING_MAX: usize = 4096;
 /// The usual number of blocks written back together.
 const SETTLED_BLOCKS_MAX: usize = 8;
@@ -365,7 +367,7 @@ mod tests {
 
     const FILE: Number = ROOT + 1;
 
-    /// A file of one block, and its removal.
+    /// Creates a file of one block and removes it again.
     fn make_and_free(disk: &mut Disk) -> Number {
         let meta = disk.new_meta(ObjectType::Regular);
         let number = meta.attributes.file_id;

@@ -10,13 +10,13 @@
 //! up to the last one that touched it. With `data_only` they write all operations up to the last
 //! one that is needed to find its data: its creation, and changes of its size or its blocks.
 //!
-//! **Data.** [`File::sync`] writes all blocks of a file to the disk; [`Store::sync`] writes none.
-//! A power failure leaves a block that was written since its last sync either in its old version on
+//! **Data.** [`File::sync`] writes all blocks of a file to the disk; [`Store::sync`] writes none. A
+//! power failure leaves a block that was written since its last sync either in its old version on
 //! the disk, in the version that processes saw, or as a mix of the two in sectors of 512 bytes. If
 //! a file is longer than its data, the rest is zeros. A block that was freed is not reused, so no
-//! file ever shows another file's bytes. Data removed by a truncation comes back only if the
-//! truncation itself is lost. Even then, the block in which the truncated file ended may keep its
-//! zeros.
+//! file ever shows another file's bytes. Data that was removed by a truncation reappears only if
+//! the truncation itself is lost. Even then, the block in which the truncated file ended may keep
+//! its zeros.
 //!
 //! **The process.** [`CrashStore::kill`] loses only objects without a name. The kernel continues,
 //! and a later power failure may lose what the kernel has not written. After a kill or a power
@@ -24,16 +24,14 @@
 //! [`dafs_store::FileKey`]s stay valid. If a crash undoes the creation of an object, the object's
 //! number is never used again, so that its handle is stale.
 //!
-//! By file: `tree` is the metadata and its changes, `edit` an operation being built, `platter` the
-//! data, `journal` the state between memory and disk, `ops` and `file` the calls, `fault` I/O
-//! errors.
+//! The modules: `tree` has the metadata and its changes, `edit` an operation that is being
+//! prepared, `platter` the data, `journal` the state between memory and disk, `ops` and `file` the
+//! calls of the traits, and `fault` the I/O errors.
 //!
 //! Invariant: nothing here reads a clock or depends on the order of a hash table. The same calls
 //! with the same random numbers have the same results.
 //!
-//! [`Store`]: dafs_store::Store
-//! [`Store::sync`]: dafs_store::Store::sync
-//! [`File`]: dafs_store::File
+//! [`Store`]: dafs_store::Store [`Store::sync`]: dafs_store::Store::sync [`File`]: dafs_store::File
 //! [`File::sync`]: dafs_store::File::sync
 
 mod edit;
@@ -52,14 +50,14 @@ use dafs_types::{Moment, Random};
 pub use fault::{Fault, FaultEffect, FaultOn};
 use journal::Disk;
 
-/// A file system on a disk that can lose power. Clones share one disk: the test keeps one and gives
-/// others to servers. See the [module](self).
+/// A file system on a disk that can lose power. Clones of this value share one disk: the test keeps
+/// one clone and gives others to servers. See the [module](self).
 #[derive(Clone)]
 pub struct CrashStore {
     disk: Arc<Mutex<Disk>>,
 }
 
-/// The operations and blocks that a power failure kept or lost.
+/// The numbers of operations and blocks that a power failure has kept and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// The number of pending operations that have reached the disk.
@@ -75,7 +73,7 @@ pub struct Loss {
     pub blocks_torn: u64,
 }
 
-/// The operations and blocks that a power failure could lose now.
+/// The numbers of operations and blocks that a power failure could lose now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The number of unwritten operations on metadata.
@@ -85,15 +83,15 @@ pub struct Pending {
 }
 
 impl CrashStore {
-    /// Makes an empty file system whose root belongs to the superuser with mode 0755. Calls that
-    /// would exceed the limits fail with `NoSpace`.
+    /// Creates an empty file system, whose root belongs to the superuser and has mode 0755. Calls
+    /// that would exceed the limits fail with `NoSpace`.
     #[must_use]
     pub fn new(limits: MemoryLimits) -> Self {
         Self { disk: Arc::new(Mutex::new(Disk::new(limits))) }
     }
 
-    /// Sets the time for the stamps of later changes. Two changes never have the same stamp: if the
-    /// clock stands still, stamps advance by a nanosecond each.
+    /// Sets the time for the time stamps of later changes. Two changes never have the same stamp:
+    /// if the time does not advance, stamps advance by a nanosecond each.
     pub fn set_time(&self, now: Moment) {
         self.disk().set_time(now);
     }
@@ -120,8 +118,8 @@ impl CrashStore {
         self.disk().pending()
     }
 
-    /// Lets the kernel write back some dirty data, as it does now and then. The driver of the
-    /// simulation decides when.
+    /// Makes the kernel write some dirty data to the disk, as a real kernel does now and then. The
+    /// driver of the simulation decides when.
     pub fn settle(&self, random: &mut Random) {
         self.disk().settle(random);
     }
@@ -141,7 +139,8 @@ impl CrashStore {
     }
 }
 
-/// Ignores poisoning: every operation is complete before a call can panic.
+/// Locks the disk, even after a panic of another thread, because every operation on the disk is
+/// complete before a call can panic.
 fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,7 +31,7 @@ impl Disk {
         Ok(Object { handle: Self::handle(number), attributes })
     }
 
-    /// Returns a directory in which the caller has the wanted rights.
+    /// Returns the number of a directory on which the caller has the wanted permissions.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
         let found = self.volatile.attributes(number)?;
@@ -44,7 +44,7 @@ impl Disk {
         Ok(number)
     }
 
-    /// Returns a directory whose entries the caller may change, and one entry of it.
+    /// Returns a directory whose entries the caller may change, and one of its entries.
     fn entry(
         &self,
         who: &Credentials,
@@ -73,7 +73,7 @@ impl Disk {
         Ok(ChangeInfo { before, after: self.change_of(directory)?, atomic: true })
     }
 
-    /// Makes an object without a name that belongs to the caller.
+    /// Creates an object that belongs to the caller and has no name.
     fn new_object(
         &mut self,
         who: &Credentials,
@@ -116,7 +116,7 @@ impl Disk {
         Ok((edit, number))
     }
 
-    /// Returns true if `inner` is `outer` or lies beneath it.
+    /// Returns true if `inner` is `outer` or is beneath it.
     fn is_beneath(&self, inner: Number, outer: Number) -> bool {
         let mut at = inner;
         loop {
@@ -164,8 +164,8 @@ impl Disk {
         })
     }
 
-    /// Finds or makes a regular file. Returns its number, true if it is new, and the change of the
-    /// directory.
+    /// Finds or creates a regular file. Returns its number, true if it is new, and the change
+    /// information of the directory.
     fn find_or_make(
         &mut self,
         who: &Credentials,
@@ -196,7 +196,8 @@ impl Disk {
         Ok((number, true, self.change_since(parent, before)?))
     }
 
-    /// Renames an entry. Returns both directories, and the object that has no name left.
+    /// Renames an entry. Returns both directories, and the object that has lost its last name, if
+    /// any.
     fn rename_entry(
         &mut self,
         who: &Credentials,
@@ -256,7 +257,8 @@ impl Disk {
 }
 
 impl Store for CrashStore {
-    /// Makes a server that starts on this disk search once for every object except the root.
+    /// Makes the store require one search for every object except the root, for a server that
+    /// starts on this disk.
     fn defer_searches(&self) -> bool {
         let mut disk = self.disk();
         disk.unplaced = disk.volatile.inodes.keys().copied().filter(|it| *it != ROOT).collect();
@@ -533,14 +535,14 @@ impl Store for CrashStore {
     }
 }
 
-/// The parameters of a new object.
+/// The type, content and device number of a new object.
 type Made = (ObjectType, Content, DeviceNumber);
 
 fn regular() -> Made {
     (ObjectType::Regular, Content::Data(Default::default()), DeviceNumber::default())
 }
 
-/// Returns the parameters of a new object other than a file.
+/// Returns the type, content and device number of a new object that is not a file.
 fn describe(who: &Credentials, node: NewNode<'_>) -> Result<Made> {
     let none = DeviceNumber::default();
     let device = |kind, device| match who.is_superuser() {

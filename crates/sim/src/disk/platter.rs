@@ -1,8 +1,8 @@
-//! Blocks of data, each as processes see it and as it is on the disk.
+//! The blocks of data, each in two versions: as processes see it, and as it is on the disk.
 //!
-//! Invariant: the two versions differ only in dirty blocks and in blocks whose write-back failed. A
-//! block belongs to one file from its first write to its end, so that no file ever shows another
-//! file's bytes.
+//! Invariant: the two versions differ only in dirty blocks and in blocks whose write-back has
+//! failed. A block belongs to one file from its first write until it is freed, so that no file ever
+//! shows another file's bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dafs_types::{Entropy, Random};
 use super::journal::Position;
 use super::tree::Number;
 
-/// The number of a block, never reused.
+/// The number of a block. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockId(u64);
 
@@ -34,7 +34,7 @@ pub(super) struct Platter {
     zeros: Bytes,
 }
 
-/// The numbers of dirty blocks that a power failure kept, lost or tore.
+/// The numbers of dirty blocks that a power failure has kept, lost and torn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockFates {
     pub kept: u64,
@@ -75,13 +75,13 @@ impl Platter {
         self.dirty.remove(&(file, id));
     }
 
-    /// Frees a block that belongs to no file on the disk any more.
+    /// Frees a block that no longer belongs to any file on the disk.
     pub(super) fn free(&mut self, id: BlockId) {
         self.blocks.remove(&id);
     }
 
-    /// Applies the truncation at `position` of the journal to the disk: zeros the block from byte
-    /// `within` on, if the block was written before the truncation.
+    /// Applies to the disk a truncation that has this position in the journal. Zeros the block from
+    /// byte `within` on, if the block was written before the truncation.
     pub(super) fn zero_durable(&mut self, id: BlockId, within: usize, position: Position) {
         if let Some(block) = self.blocks.get_mut(&id).filter(|block| block.as_of < position) {
             zero_tail(&mut block.durable, within);
@@ -103,7 +103,7 @@ impl Platter {
         self.dirty.range(range).map(|(_, id)| *id).collect()
     }
 
-    /// Returns `count` dirty blocks, starting at a random one.
+    /// Returns up to `count` dirty blocks, starting at a random block.
     pub(super) fn some_dirty(&self, count: usize, random: &mut Random) -> Vec<(Number, BlockId)> {
         let (Some(first), Some(last)) = (self.dirty.first(), self.dirty.last()) else {
             return Vec::new();
@@ -114,7 +114,7 @@ impl Platter {
         rest.take(count).copied().collect()
     }
 
-    /// Writes a block to the disk as it is now.
+    /// Writes a block, as it is now, to the disk.
     pub(super) fn write_back(&mut self, file: Number, id: BlockId, position: Position) {
         self.dirty.remove(&(file, id));
         if let Some(block) = self.blocks.get_mut(&id) {
@@ -123,7 +123,7 @@ impl Platter {
         }
     }
 
-    /// Simulates a power failure: each dirty block is written, not written, or written in part.
+    /// Simulates a power failure: each dirty block is written completely, in part, or not at all.
     pub(super) fn strike(&mut self, random: &mut Random) -> BlockFates {
         let mut fates = BlockFates::default();
         let all_alike = match random.below(4) {
@@ -148,7 +148,8 @@ impl Platter {
         fates
     }
 
-    /// Resets the volatile state to that of the disk, and keeps only the blocks in `wanted`.
+    /// Sets the version that processes see to the version on the disk. Keeps only the blocks in
+    /// `wanted`.
     pub(super) fn restart(&mut self, wanted: &BTreeSet<BlockId>) {
         self.dirty.clear();
         self.blocks.retain(|id, _| wanted.contains(id));
@@ -157,7 +158,7 @@ impl Platter {
         }
     }
 
-    /// Clears the data beyond a file's end on the disk.
+    /// Zeros the part of a block on the disk that is beyond the end of its file.
     pub(super) fn trim(&mut self, id: BlockId, within: usize) {
         if let Some(block) = self.blocks.get_mut(&id) {
             zero_tail(&mut block.durable, within);
@@ -165,7 +166,7 @@ impl Platter {
     }
 }
 
-/// Makes each sector of the block either the old or the new one.
+/// Gives each sector of the block on the disk either its old or its new content.
 fn tear(block: &mut Block, sectors: u64) {
     let durable = Arc::make_mut(&mut block.durable);
     for (index, new) in block.current.chunks_exact(SECTOR_BYTES).enumerate() {
@@ -181,8 +182,8 @@ fn zero_tail(bytes: &mut Bytes, within: usize) {
     }
 }
 
-/// The unit of write-back.
+/// The size in bytes of a block, which is the unit of write-back.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// The unit that is written completely or not at all.
+/// The size in bytes of a sector, which a disk writes completely or not at all.
 pub(super) const SECTOR_BYTES: usize = 512;
 const _: () = assert!(BLOCK_BYTES / SECTOR_BYTES <= u64::BITS as usize);

@@ -1,7 +1,8 @@
 //! Objects, names and block maps: the metadata in a file system's journal.
 //!
-//! Invariant: a tree changes only by [`Tree::apply`]. The same changes in the same order make the
-//! same tree, so that the disk's copy after some operations equals what processes saw then.
+//! Invariant: a tree changes only by [`Tree::apply`]. The same changes in the same order result in
+//! the same tree, so that the disk's copy after some operations equals the tree that processes saw
+//! after these operations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use dafs_types::{ObjectType, Verifier};
 
 use super::platter::{BLOCK_BYTES, BlockId};
 
-/// The number of an object; never reused, not even that of an object that a crash undid.
+/// The number of an object. It is never reused, even if a crash has undone the creation of the
+/// object.
 pub(super) type Number = u64;
 
 /// All objects.
@@ -30,7 +32,7 @@ pub(super) struct Inode {
     pub content: Content,
 }
 
-/// The metadata that is set as a whole.
+/// The metadata of an object, which is set as a whole.
 #[derive(Clone, Copy)]
 pub(super) struct Meta {
     pub attributes: Attributes,
@@ -43,7 +45,7 @@ pub(super) struct Meta {
 /// The content of an object.
 #[derive(Clone)]
 pub(super) enum Content {
-    /// The block of each 4 KiB of the file; parts without a block are zeros.
+    /// The data of a file: the block for each 4 KiB. Parts without a block are zeros.
     Data(BTreeMap<u64, BlockId>),
     Directory(Entries),
     Text(Arc<[u8]>),
@@ -82,7 +84,7 @@ impl Entries {
     }
 }
 
-/// The smallest change of a tree.
+/// The smallest change of a tree, of which operations consist.
 #[derive(Clone)]
 pub(super) enum Change {
     /// Adds an object.
@@ -101,12 +103,13 @@ pub(super) enum Change {
     Free(Number),
 }
 
-/// The effect of a change on the data.
+/// The effect of a change of the tree on the blocks of data.
 #[derive(Default)]
 pub(super) struct DataEffects {
-    /// Blocks that belong to no file any more.
+    /// The blocks that no longer belong to any file.
     pub freed: Vec<BlockId>,
-    /// A block that has only zeros from this byte on.
+    /// A block, and the offset in bytes from which on the block must be zeros. `None` if there is
+    /// no such block.
     pub tail: Option<(BlockId, usize)>,
 }
 
@@ -133,8 +136,8 @@ impl Tree {
         }
     }
 
-    /// Applies a change. The objects that it names exist: the caller has checked this, on this tree
-    /// or on the tree of which this one is a delayed copy.
+    /// Applies a change. The caller must have checked that the objects in the change exist, on this
+    /// tree or on the tree of which this tree is a delayed copy.
     pub(super) fn apply(&mut self, change: &Change) -> DataEffects {
         match change {
             Change::Make(inode) => {
