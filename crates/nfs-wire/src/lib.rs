@@ -12,6 +12,7 @@
 
 pub mod mount3;
 pub mod nfs3;
+pub mod nfs4;
 pub mod nfsacl3;
 pub mod nlm;
 pub mod nsm;

@@ -1,0 +1,293 @@
+//! Callbacks: calls of the server and answers of the client (RFC 8881 section 20, RFC 7862 section
+//! 16).
+//!
+//! Invariant: the arguments and the results of a callback are the types in its row.
+
+use crate::xdr::{List, Opaque, xdr};
+
+use super::attributes::Fattr;
+use super::bitmap::Bitmap;
+use super::limits::{BODY_BYTES_MAX, NOTIFICATIONS_MAX, REFERRING_CALLS_MAX};
+use super::open::Delegation;
+use super::operation::{Outcome, Reply};
+use super::status::Status;
+use super::table::{CallbackKind, callback_table};
+use super::types::{
+    DeviceId, FileHandle, FsId, LayoutMode, LayoutType, SessionId, StateId, StateOwner,
+    WriteResponse,
+};
+
+xdr! {
+    /// Arguments of CB_GETATTR.
+    #[derive(Copy, Default)]
+    struct CbGetAttrArgs<'b> {
+        /// The delegated file.
+        handle: FileHandle<'b>,
+        /// The attributes that the server wants to know.
+        attributes: Bitmap,
+    }
+    /// Arguments of CB_RECALL.
+    #[derive(Copy, Default)]
+    struct CbRecallArgs<'b> {
+        /// The delegation to return.
+        state: StateId,
+        /// Whether the file will be truncated, so that its data need not be written.
+        truncate: bool,
+        /// The delegated file.
+        handle: FileHandle<'b>,
+    }
+    /// Arguments of CB_LAYOUTRECALL.
+    #[derive(Copy)]
+    struct CbLayoutRecallArgs<'b> {
+        /// The type of the layouts.
+        kind: LayoutType,
+        /// The access of the layouts.
+        mode: LayoutMode,
+        /// Whether the layouts changed, so that data should not be written by them.
+        changed: bool,
+        /// The layouts to return.
+        what: LayoutRecall<'b>,
+    }
+    /// The layouts to return.
+    #[derive(Copy)]
+    union LayoutRecall<'b> on u32 {
+        /// Layouts of a range of a file.
+        1 => File(RecalledRange<'b>),
+        /// All layouts of a file system.
+        2 => FileSystem(FsId),
+        /// All layouts of the client.
+        3 => All,
+    }
+    /// A range of a file whose layouts are to be returned.
+    #[derive(Copy, Default)]
+    struct RecalledRange<'b> {
+        /// The file that the layouts are of.
+        handle: FileHandle<'b>,
+        /// The offset of the first byte.
+        offset: u64,
+        /// The number of bytes; all ones for all that follow.
+        length: u64,
+        /// The id of the layouts.
+        state: StateId,
+    }
+    /// Arguments of CB_NOTIFY.
+    #[derive(Default)]
+    struct CbNotifyArgs<'b> {
+        /// The delegation of the directory.
+        state: StateId,
+        /// The delegated directory.
+        handle: FileHandle<'b>,
+        /// The changes of the directory.
+        changes: List<Notification<'b>, NOTIFICATIONS_MAX>,
+    }
+    /// Notifications of one or several kinds.
+    #[derive(Copy, Default)]
+    struct Notification<'b> {
+        /// The kinds of the notifications.
+        mask: Bitmap,
+        /// The encoded notifications, in the order of their kinds.
+        values: Opaque<'b, BODY_BYTES_MAX>,
+    }
+    /// Arguments of CB_PUSH_DELEG.
+    #[derive(Copy, Default)]
+    struct CbPushDelegArgs<'b> {
+        /// The file that is delegated.
+        handle: FileHandle<'b>,
+        /// The delegation that the client waited for.
+        delegation: Delegation<'b>,
+    }
+    /// Arguments of CB_RECALL_ANY and CB_RECALLABLE_OBJ_AVAIL.
+    #[derive(Copy, Default)]
+    struct CbRecallAnyArgs {
+        /// The number of delegations and layouts that the client may keep.
+        keep: u32,
+        /// The kinds of state: numbers of [`Recallable`].
+        kinds: Bitmap,
+    }
+    /// The kinds of state that a server can recall.
+    enum Recallable {
+        /// Delegations of files for reading.
+        ReadDelegation = 0,
+        /// Delegations of files for writing.
+        WriteDelegation = 1,
+        /// Delegations of directories.
+        DirectoryDelegation = 2,
+        /// File layouts of NFSv4.1.
+        FileLayout = 3,
+        /// Block layouts.
+        BlockLayout = 4,
+        /// Flexible file layouts for reading.
+        FlexibleRead = 16,
+        /// Flexible file layouts for reading and writing.
+        FlexibleReadWrite = 17,
+    }
+    /// Arguments of CB_SEQUENCE: the session and slot of this compound.
+    #[derive(Default)]
+    struct CbSequenceArgs {
+        /// The session that the compound belongs to.
+        session: SessionId,
+        /// The sequence number of the slot.
+        sequence: u32,
+        /// The slot of this request.
+        slot: u32,
+        /// The highest slot that the server uses now.
+        highest_slot: u32,
+        /// Whether the server wants the whole reply to be cached.
+        cache_this: bool,
+        /// The calls of the client that gave it the state in question.
+        referring: List<ReferringSession, REFERRING_CALLS_MAX>,
+    }
+    /// Calls of a session that a callback refers to.
+    #[derive(Default)]
+    struct ReferringSession {
+        /// The session of the calls.
+        session: SessionId,
+        /// The calls of this session.
+        calls: List<ReferringCall, REFERRING_CALLS_MAX>,
+    }
+    /// A call that a callback refers to.
+    #[derive(Copy, Default)]
+    struct ReferringCall {
+        /// The sequence number of the call.
+        sequence: u32,
+        /// The slot of the call.
+        slot: u32,
+    }
+    /// Results of CB_SEQUENCE.
+    #[derive(Copy, Default)]
+    struct CbSequenceDone {
+        /// The session that the compound belongs to.
+        session: SessionId,
+        /// The sequence number of the slot.
+        sequence: u32,
+        /// The slot of this request.
+        slot: u32,
+        /// The highest slot that the client accepts.
+        highest_slot: u32,
+        /// The highest slot that the client would like the server to use.
+        target_highest_slot: u32,
+    }
+    /// Arguments of CB_WANTS_CANCELLED.
+    #[derive(Copy, Default)]
+    struct CbWantsCancelledArgs {
+        /// Whether wishes are cancelled that met contention.
+        contended: bool,
+        /// Whether wishes are cancelled that met a lack of resources.
+        resourced: bool,
+    }
+    /// Arguments of CB_NOTIFY_LOCK.
+    #[derive(Copy, Default)]
+    struct CbNotifyLockArgs<'b> {
+        /// The file that the lock is of.
+        handle: FileHandle<'b>,
+        /// The owner who waits for the lock.
+        owner: StateOwner<'b>,
+    }
+    /// Arguments of CB_NOTIFY_DEVICEID.
+    #[derive(Default)]
+    struct CbNotifyDeviceIdArgs<'b> {
+        /// The changes of devices: kind 1 is a [`DeviceChange`], kind 2 a [`DeviceDelete`].
+        changes: List<Notification<'b>, NOTIFICATIONS_MAX>,
+    }
+    /// A device that changed.
+    #[derive(Copy, Default)]
+    struct DeviceChange {
+        /// The type of the layouts.
+        kind: LayoutType,
+        /// The device that changed.
+        device: DeviceId,
+        /// Whether the old addresses are no longer valid.
+        immediate: bool,
+    }
+    /// A device that no longer exists.
+    #[derive(Copy, Default)]
+    struct DeviceDelete {
+        /// The type of the layouts.
+        kind: LayoutType,
+        /// The device that no longer exists.
+        device: DeviceId,
+    }
+    /// Arguments of CB_OFFLOAD.
+    #[derive(Copy)]
+    struct CbOffloadArgs<'b> {
+        /// The target of the copy.
+        handle: FileHandle<'b>,
+        /// The id of the copy.
+        state: StateId,
+        /// The result of the copy.
+        result: OffloadResult,
+    }
+    /// The result of a copy that ran after its reply.
+    #[derive(Copy)]
+    union OffloadResult on Status {
+        /// The copy is complete.
+        Ok => Done(WriteResponse),
+        /// The copy failed after so many bytes.
+        _ => Failed(u64),
+    }
+}
+
+macro_rules! callbacks {
+    ($($variant:ident $number:literal $name:literal [$args:ty] [$result:ty]
+        $minor:literal $requirement:ident;)*) => {
+        xdr! {
+            /// The call of a callback, with its arguments.
+            union Callback<'b> on u32 {
+                $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
+                $number => $variant($args),)*
+                /// A number that no callback of the minor version has. What follows it in the
+                /// compound cannot be decoded.
+                _ => Illegal,
+            }
+            /// The answer to a callback, with its status.
+            union CallbackAnswer<'b> on u32 {
+                $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
+                $number => $variant($result),)*
+                /// The answer to a number that no callback has.
+                10_044 => Illegal(Status),
+            }
+        }
+
+        impl Callback<'_> {
+            /// Returns the row of the callback in the table.
+            #[must_use]
+            pub const fn kind(&self) -> CallbackKind {
+                match self {
+                    $(Self::$variant(_) => CallbackKind::$variant,)*
+                    Self::Illegal(_) => CallbackKind::Illegal,
+                }
+            }
+        }
+
+        impl CallbackAnswer<'_> {
+            /// Returns the row of the callback in the table.
+            #[must_use]
+            pub const fn kind(&self) -> CallbackKind {
+                match self {
+                    $(Self::$variant(_) => CallbackKind::$variant,)*
+                    Self::Illegal(_) => CallbackKind::Illegal,
+                }
+            }
+
+            /// Returns the status of the callback.
+            #[must_use]
+            pub fn status(&self) -> Status {
+                match self {
+                    $(Self::$variant(result) => Outcome::status(result),)*
+                    Self::Illegal(status) => *status,
+                }
+            }
+
+            /// Returns the answer of a callback that failed with this status.
+            #[must_use]
+            pub fn failed(kind: CallbackKind, status: Status) -> Self {
+                match kind {
+                    $(CallbackKind::$variant => Self::$variant(Outcome::failed(status)),)*
+                    CallbackKind::Illegal => Self::Illegal(status),
+                }
+            }
+        }
+    };
+}
+
+callback_table!(callbacks);

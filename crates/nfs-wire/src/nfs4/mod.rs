@@ -1,0 +1,55 @@
+//! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 5662, RFC 7862, RFC 7863, RFC 8276).
+//!
+//! Invariant: each operation is one row of the [`table`]; calls, answers, names, errors and
+//! properties follow from it.
+//!
+//! A server decodes a compound with [`CallReader`], one operation at a time, and encodes the answers
+//! with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have the same
+//! form: [`Callback`] takes the place of [`Operation`].
+//!
+//! Attributes stay encoded in calls ([`Fattr`]), so that a server can check other things first.
+//! [`Fattr::decode`] and [`Attributes::encode`] convert them.
+
+pub mod attribute_types;
+pub mod attributes;
+pub mod callbacks;
+pub mod compound;
+pub mod copy;
+pub mod data;
+pub mod directory;
+pub mod layout;
+pub mod limits;
+pub mod lock;
+pub mod open;
+pub mod operation;
+pub mod session;
+pub mod status;
+pub mod table;
+pub mod types;
+
+mod bitmap;
+mod errors;
+
+pub use attributes::{AttributeError, Attributes, Fattr};
+pub use bitmap::Bitmap;
+pub use callbacks::{Callback, CallbackAnswer};
+pub use compound::{CallReader, CallWriter, ListingWriter, ReplyReader, ReplyWriter, Tag};
+pub use operation::{Answer, Operation, Outcome, Reply};
+pub use status::{Status, StatusSet};
+pub use table::{CallbackKind, OperationKind};
+pub use types::{StateId, Time};
+
+/// The number of the RPC program.
+pub const PROGRAM: u32 = 100_003;
+/// The version of the RPC program.
+pub const VERSION: u32 = 4;
+/// The number of the procedure that does nothing.
+pub const PROCEDURE_NULL: u32 = 0;
+/// The number of the procedure that executes a compound. CB_COMPOUND has the same number.
+pub const PROCEDURE_COMPOUND: u32 = 1;
+/// The version of the callback program. Its number is chosen by the client.
+pub const CALLBACK_VERSION: u32 = 1;
+/// The lowest supported minor version.
+pub const MINOR_VERSION_MIN: u32 = 1;
+/// The highest supported minor version.
+pub const MINOR_VERSION_MAX: u32 = 2;
