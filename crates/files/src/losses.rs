@@ -66,8 +66,8 @@ impl Files<'_> {
     }
 
     /// Returns the number of losses of a file's data that count as reported to an open that a
-    /// client makes now. The number is at most that of the losses that were reported to each of the
-    /// client's other opens of the file.
+    /// client makes now. If the client has other opens of the file, it is at most the smallest
+    /// number that was reported to one of them.
     pub fn losses_known_at_open(&self, by: Party, file: CachedFile) -> u32 {
         match self.listener(by, file) {
             Listener::Who(heard) if heard != self.cache.losses(file) => heard,

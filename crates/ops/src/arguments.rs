@@ -461,7 +461,7 @@ record! {
     Fence<'m> {
         /// The handle of the file, or of a file in the file system.
         file: FileHandle,
-        /// Says whether the list is that of the file or that of its file system.
+        /// Says whether the operation concerns the file's list or the list of its file system.
         object: FenceObject,
         /// Says whether the listed identities gain or lose access.
         access: FenceAccess,

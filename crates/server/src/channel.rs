@@ -65,7 +65,8 @@ pub(crate) struct Channel {
     /// The chain that is not complete yet, because the last request left it open for further
     /// members. [`ChainId::NONE`] if there is none.
     pub open_chain: ChainId,
-    /// The session id of the channel for batches. `None` until the client submits a batch.
+    /// The id under which the channel's session is registered with the batch scheduler. `None`
+    /// until the client submits a batch.
     pub batch_session: Option<SessionId>,
     /// Counters of the traffic over the channel.
     pub traffic: Traffic,

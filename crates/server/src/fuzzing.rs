@@ -410,8 +410,8 @@ impl Client {
         }
     }
 
-    /// Writes valid values that a fuzzer could not guess over bytes of a message: the root's
-    /// handle, and a buffer of the client. The bits of `good` select the offsets.
+    /// Overwrites bytes of a message with valid values that a fuzzer could not guess: the root's
+    /// handle, and the address of a buffer of the client. The bits of `good` select the offsets.
     fn mend(&self, message: &mut [u8], good: u8, root: &[u8; 64]) {
         for (bit, at) in [(1, 40), (2, 48), (4, 104)] {
             if good & bit != 0

@@ -1,5 +1,5 @@
-//! Gives operations on files access to the reactor's components, and handles the notices that these
-//! operations leave.
+//! Gives operations on files access to the reactor's components, and handles the notices that
+//! operations put into the queue.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ pub(crate) struct Waiting {
     /// Requests that wait until a delegation is returned, or until its holder replies with the
     /// file's attributes.
     held: HeldRequests,
-    /// Requests that wait for a search for an object by the store.
+    /// Requests that wait until the store has searched for an object.
     searching: Searching,
     /// Queries for stored results. Each waits until the session that it asks about is idle.
     result_queries: ResultQueries,

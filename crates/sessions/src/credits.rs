@@ -193,10 +193,10 @@ impl Window {
         }
     }
 
-    /// Updates the limits from the client's use of a stream. If the last reply on that stream
-    /// reported the lower `nreq`, streams beyond `nreq` are out of range from now on. If that reply
-    /// was sent after all replies on the streams beyond `nreq`, the client has read those replies,
-    /// so they need not be kept.
+    /// Updates the limits of the streams after the client has used a stream. If the last reply on
+    /// that stream reported the lower `nreq`, streams beyond `nreq` are out of range from now on.
+    /// If that reply was sent after all replies on the streams beyond `nreq`, the client has read
+    /// those replies, so the server need not keep them any more.
     fn note_stream_use(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;

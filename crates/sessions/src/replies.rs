@@ -342,7 +342,8 @@ impl KeptSessions {
         Some(&self.slots.get(session.0 as usize)?.as_ref()?.record)
     }
 
-    /// Returns the number of sessions, and the number of those without a connection.
+    /// Returns the number of sessions whose replies are stored, and how many of these sessions have
+    /// no connection.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.by_id.len() as u32, self.lost)
     }

@@ -412,7 +412,7 @@ pub trait Store: Send + Sync {
     fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)
     -> Result<FileSystemAttributes>;
 
-    /// Returns those of the `wanted` rights that the caller has.
+    /// Returns the access rights that the caller has, among the `wanted` rights.
     fn access(
         &self,
         who: &Credentials,

@@ -22,7 +22,8 @@ const GENERATION_BITS: u32 = 20;
 const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-/// The bit in which the epoch of delegations differs from the epoch of opens.
+/// The bit by which the epoch in a delegation's state id differs from the epoch in an open's state
+/// id.
 const EPOCH_DIFFERENCE: u64 = 1 << 23;
 /// The maximum number of delegations that the table can contain.
 pub(super) const SLOTS_LIMIT: u32 = 1 << INDEX_BITS;

@@ -46,7 +46,7 @@ impl Filer {
         self.delegations.is_delegated(file)
     }
 
-    /// Returns true if the state id is that of a delegation, even if the delegation has ended.
+    /// Returns true if the state id belongs or has belonged to a delegation.
     #[inline]
     #[must_use]
     pub fn is_of_delegation(&self, state_id: StateId) -> bool {

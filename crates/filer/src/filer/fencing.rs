@@ -174,7 +174,7 @@ impl Filer {
             .filter(|record| !record.fence_ids.is_empty())
     }
 
-    /// Iterates over all fences, for the operator.
+    /// Iterates over all fencing lists, for the operator.
     pub fn fences(&self) -> impl Iterator<Item = FenceInformation<'_>> {
         self.fences.iter()
     }

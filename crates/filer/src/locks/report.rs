@@ -13,13 +13,13 @@ use crate::FileKey;
 /// A copy of the lock table's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounters {
-    /// Gauge: the number of locks, including broken ones.
+    /// Gauge: the number of locks, including broken locks.
     pub locks: u32,
     /// Gauge: the number of requests that wait for a lock.
     pub waiters: u32,
     /// Gauge: the number of files with locks or waiters.
     pub files: u32,
-    /// Gauge: the number of owners with locks (including broken ones) or waiters.
+    /// Gauge: the number of owners with waiters or with locks, including broken locks.
     pub owners: u32,
     /// Gauge: the number of clients that have owners with locks or waiters.
     pub clients: u32,

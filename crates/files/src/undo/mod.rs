@@ -253,7 +253,7 @@ impl Undo {
         self.files.values().any(|file| file.handle == *handle)
     }
 
-    /// Iterates over all extents, each with the handle of its file.
+    /// Iterates over all ranges for which undo data is kept, each with the handle of its file.
     pub fn extents(&self) -> impl Iterator<Item = (FileHandle, Extent)> + '_ {
         let with_handle = |file: &UndoneFile, extent: &Extent| (file.handle, *extent);
         self.files
@@ -261,7 +261,8 @@ impl Undo {
             .flat_map(move |file| file.extents.iter().map(move |extent| with_handle(file, extent)))
     }
 
-    /// Returns the extents of a file that overlap a range, in order of their offsets.
+    /// Returns the ranges of a file that have undo data and overlap `range`, in order of their
+    /// offsets.
     fn extents_in(&self, file: &UndoneFile, range: ByteRange) -> Vec<Extent> {
         let mut found: Vec<Extent> =
             file.extents.iter().filter(|extent| extent.range.overlaps(range)).copied().collect();

@@ -58,8 +58,8 @@ impl Undo {
         Ok(undo)
     }
 
-    /// Keeps the undo data for the part of an extent that a lock covers. After a crash, the records
-    /// of locks of one owner may overlap.
+    /// Keeps the undo data for the part of an extent (a range with undo data) that a lock covers.
+    /// After a crash, the records of locks of one owner may overlap.
     fn take_over(&mut self, lock: &RecordedLock, extent: Extent) {
         let Some(range) = extent.range.intersection(lock.record.range) else { return };
         let key = FileKey(lock.file.key().0);

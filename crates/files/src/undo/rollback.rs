@@ -33,7 +33,8 @@ pub(super) struct Rollback {
     /// The cache's id of the file, which stays in use in the cache. `None` until the rollback has
     /// started.
     file: Option<CachedFile>,
-    /// The extents that must still be restored. The last extent in the list is restored first.
+    /// The extents (ranges with undo data) that must still be restored. The last extent in the list
+    /// is restored first.
     left: Vec<Extent>,
     stage: Stage,
 }
@@ -43,7 +44,7 @@ enum Stage {
     Quiet,
     /// Writes dirty data to the file, so that the undo data can be compared with the file.
     Writing(CommitTicket),
-    /// The next extent must be read.
+    /// The undo data of the next extent (range) must be read.
     Next,
     /// A job is reading undo data.
     Reading,

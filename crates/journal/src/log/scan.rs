@@ -107,8 +107,8 @@ pub(super) struct Chain {
     pub next_segment: u64,
 }
 
-/// Follows the links between segments, from the newest segment back to the one at which recovery
-/// starts.
+/// Follows the links between segments, from the newest segment back to the segment at which
+/// recovery starts.
 pub(super) fn chain_of(survey: &Survey) -> Result<Chain, LogError> {
     let Some((&newest, _)) = survey.segments.last_key_value() else {
         survey.check_blanks(0)?;

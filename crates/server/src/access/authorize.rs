@@ -78,7 +78,7 @@ pub struct PartialTerms {
 pub struct Peers {
     /// The locations (this host, or ranges of addresses) that match.
     pub from: Vec<Origin>,
-    /// The transports of the connection that match.
+    /// The transports that match the transport of the peer's connection.
     pub transports: Vec<TransportKind>,
     /// The types of authentication that match, such as Kerberos.
     pub authentication: Vec<AuthType>,

@@ -69,7 +69,7 @@ struct BatchSession {
     back: Option<EndpointId>,
     /// The number of strands (transfers of batches) in progress.
     strands: u32,
-    /// The number of bytes that the strands in progress transfer.
+    /// The number of bytes that the transfers in progress move.
     bytes: u64,
     /// Pieces that wait because the session has reached a limit.
     waiting: VecDeque<(Piece, IoKind)>,
@@ -235,8 +235,8 @@ fn kind_of(direction: TransferDirection) -> IoKind {
 const IN_FLIGHT_MAX: u32 = 64;
 /// The maximum number of strands (transfers of batches) of one session in progress.
 const SESSION_STRANDS_MAX: u32 = 64;
-/// The maximum number of bytes of one session's strands in progress. A client that does not let its
-/// memory be read or written keeps at most this many bytes pinned.
+/// The maximum number of bytes of the transfers that one session's batches have in progress. A
+/// client that does not let its memory be read or written keeps at most this many bytes pinned.
 const SESSION_BYTES_MAX: u64 = 8 << 20;
 /// The maximum number of bytes that runs start in one turn. The limit leaves time for other
 /// requests.

@@ -29,12 +29,12 @@ struct Sync {
     running: Vec<TaskId>,
     /// The strands (transfers of batches) that wait for the next commit.
     waiting: Vec<TaskId>,
-    /// The range that covers the bytes of the strands in `waiting`.
+    /// The range that covers the bytes of the transfers in `waiting`.
     range: Range<u64>,
 }
 
 impl Batches {
-    /// Includes the bytes that a strand has written in the next commit of the file.
+    /// Includes the bytes that a transfer of a batch has written in the next commit of the file.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {
@@ -51,7 +51,7 @@ impl Batches {
         self.wake();
     }
 
-    /// Starts the next commit of a file if strands wait for it.
+    /// Starts the next commit of a file, if transfers of batches wait for it.
     pub(super) fn begin_sync(
         &mut self,
         tasks: &Tasks,
@@ -75,7 +75,7 @@ impl Batches {
         None
     }
 
-    /// Ends a commit. Returns the strands whose bytes it covered.
+    /// Ends a commit. Returns the ids of the transfers whose bytes it covered.
     pub(super) fn end_sync(&mut self, file: CachedFile) -> Vec<TaskId> {
         self.in_flight -= 1;
         let syncs = &mut self.syncs;

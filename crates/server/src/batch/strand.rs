@@ -26,11 +26,11 @@ use dafs_types::{CacheHint, SequenceNumber, SessionId, StreamId};
 use crate::moving::transfer::Staging;
 use crate::reply_to::ReplyTo;
 
-/// A transfer of a batch in progress.
+/// A transfer in progress. It belongs to a batch.
 #[derive(Debug)]
 pub(crate) struct Strand {
-    /// The part of a batch that the strand transfers. `None` after its end was reported to the
-    /// scheduler.
+    /// The scheduler's description of the transfer. `None` after the end of the transfer was
+    /// reported to the scheduler.
     piece: Option<Piece>,
     kind: IoKind,
     session: SessionId,
@@ -48,23 +48,23 @@ pub(crate) struct Strand {
     pub transfer_failed: bool,
     /// The memory that the transport may still access for a READ.
     lent: LentMemory,
-    /// The state of the undo data when the strand started.
+    /// The state of the undo data when the transfer started.
     pub undo_seen: UndoSeen,
     /// The token of the cache space that a WRITE fills.
     pub token: Option<WriteToken>,
-    /// The bytes to write, and the offset in these bytes at which this strand's bytes start. `None`
-    /// if the bytes are not fetched yet.
+    /// The bytes to write of the whole request, and the offset at which this transfer's bytes
+    /// start. `None` if the bytes are not fetched yet.
     data: Option<(Arc<[u8]>, usize)>,
     /// The result of making the bytes stable. `None` until the commit ends.
     stable: Option<Result<(), StoreError>>,
-    /// True if the strand counts in `Batches::in_flight`.
+    /// True if the transfer is counted in `Batches::in_flight`.
     is_in_flight: bool,
 }
 
-/// The memory that the transport reads for the RDMA writes of one strand.
+/// The memory that the transport reads for the RDMA writes of one strand (a transfer of a batch).
 #[derive(Debug, Default)]
 struct LentMemory {
-    /// The number of bytes posted.
+    /// The number of bytes for which RDMA writes were posted.
     posted: u32,
     pins: Vec<Pin>,
     /// Copies of the bytes, used in sessions with checksums.
@@ -77,12 +77,12 @@ impl Strand {
         self.kind == IoKind::Read
     }
 
-    /// Returns the number of bytes of the transfers that the strand waits for.
+    /// Returns the number of bytes of the posted transfers that are not complete yet.
     pub(crate) fn bytes_moving(&self) -> u32 {
         self.token.as_ref().map_or(self.lent.posted, |token| token.length())
     }
 
-    /// Returns the range of its file that the strand may still access.
+    /// Returns the range of the file that this transfer may still access.
     pub(crate) fn reach(&self) -> Reach {
         let changes = (!self.is_read()).then_some(self.undo_seen);
         Reach::of(self.file, (self.offset, self.length), changes)
@@ -106,8 +106,8 @@ impl Strand {
     }
 }
 
-/// Returns the connection of a strand in the form of a reply's destination. A strand itself sends
-/// no reply, so the stream and sequence number are 0.
+/// Returns the connection of a transfer of a batch, in the form of a reply's destination. Such a
+/// transfer sends no reply itself, so the stream and sequence number are 0.
 fn answer_to(operation: EndpointId) -> ReplyTo {
     ReplyTo::new(operation, StreamId(0), SequenceNumber(0))
 }

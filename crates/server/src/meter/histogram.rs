@@ -21,7 +21,7 @@ impl Histogram {
     }
 
     /// Returns the count of each bucket, in the order of [`Histogram::bounds`]. The last count is
-    /// that of the times above the last bound.
+    /// the number of times above the last bound.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.buckets

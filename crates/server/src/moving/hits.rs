@@ -44,7 +44,8 @@ pub(crate) enum Way {
     Write,
 }
 
-/// A request of which only one copy of its bytes remains to be done.
+/// A request whose file and bytes were found in the cache, so that only one copy of the bytes
+/// remains to be made.
 #[derive(Debug)]
 struct Hit {
     answer: ReplyTo,

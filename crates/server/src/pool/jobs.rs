@@ -171,8 +171,8 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The number of logins checked at the same time. Each check of a password uses a processor core
-/// and 19 MiB of memory.
+/// The number of threads that check logins. Each check of a password uses a processor core and 19
+/// MiB of memory.
 pub(crate) const LOGIN_THREADS: usize = 2;
 
 /// The error text of a job that has panicked.
@@ -184,8 +184,7 @@ pub(crate) struct Pool {
     under_way: usize,
     /// The number of the reactor whose turn it is.
     reactor: usize,
-    /// True if the machine has a processor core for jobs in addition to the one that the reactor
-    /// uses.
+    /// True if the machine has another processor core for jobs than the core that the reactor uses.
     has_core: bool,
     /// The hint whether several requests wait for the reactor.
     load_hint: LoadHint,

@@ -78,8 +78,8 @@ impl Sessions {
         self.kept.request(kept, stream)
     }
 
-    /// Stores the reply of a request. Returns true if the session has no connection and no more
-    /// requests in progress, so that queries that found it busy can be retried.
+    /// Stores the reply of a request. Returns true if the session has no connection and no further
+    /// request in progress, so that queries that were told to wait can be retried.
     #[inline]
     pub fn keep_reply(
         &mut self,

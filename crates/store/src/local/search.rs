@@ -193,8 +193,8 @@ struct Walk<'s> {
     waiting: VecDeque<Vec<u8>>,
     /// The number of entries that may still be read.
     budget: usize,
-    /// The error because of which the walk could not read a directory or an object that may be one
-    /// of those it looks for.
+    /// The error because of which the walk could not read a directory, or an object that may be
+    /// among those it looks for. `None` if it could read everything.
     missed: Option<StoreError>,
 }
 
@@ -351,8 +351,8 @@ const ABSENCE_AGE_MS: u64 = 10_000;
 /// The number of successive incomplete walks after which the caller gets the error that made them
 /// incomplete.
 const MISSES_MAX: u32 = 8;
-/// The pause, in milliseconds, before the second walk. It doubles for each later walk, up to a
-/// limit.
+/// The pause, in milliseconds, before a search walks through the export a second time. It doubles
+/// for each later walk, up to a limit.
 const MISSED_PAUSE_MS: u64 = 250;
 const MISSED_DOUBLINGS_MAX: u32 = 6;
 /// The value of `until` for an object that was removed.

@@ -91,9 +91,10 @@ pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
     Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
-/// Returns the status of an entry of a directory; for a symbolic link, that of the link itself. If
-/// `is_local`, the kernel's cached attributes are used, which are always valid on a local file
-/// system. The query does not reach a file system that was mounted over the entry just now.
+/// Returns the status of an entry of a directory. If the entry is a symbolic link, it is not
+/// followed. If `is_local`, the kernel's cached attributes are used, which are always valid on a
+/// local file system. The query does not reach a file system that was mounted over the entry just
+/// now.
 pub(super) fn entry_status(
     directory: BorrowedFd<'_>,
     name: &[u8],

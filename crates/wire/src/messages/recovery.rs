@@ -85,7 +85,7 @@ section! {
     SetFencingList<'a>: 80 {
         /// The handle of the file, or of any file in the file system.
         file: FileHandle => Handle,
-        /// Says whether the list is that of the file or that of its file system.
+        /// Says whether the request concerns the file's list or the list of its file system.
         object: FenceObject => Enum,
         /// Says whether the listed identities gain or lose access.
         access: FenceAccess => Enum,

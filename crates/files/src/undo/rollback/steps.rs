@@ -132,7 +132,8 @@ impl Files<'_> {
         StepResult::On
     }
 
-    /// Returns true if the server knows which ranges of an extent have changed.
+    /// Returns true if the server knows which parts of an extent (a range with undo data) have
+    /// changed.
     fn knows_changes(&mut self, extent: &Extent) -> bool {
         self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
     }
@@ -178,8 +179,8 @@ impl Files<'_> {
         }
     }
 
-    /// Returns the source from which an extent's undo data is read. `None` if no undo data can have
-    /// been saved.
+    /// Returns the source from which the undo data with this id is read. `None` if no undo data can
+    /// have been saved.
     fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
         let undo = &self.ledger.as_ref()?.undo;
         let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;

@@ -112,7 +112,7 @@ impl Reactor<'_> {
         self.shared.batches.wake();
     }
 
-    /// Ends a strand and reports its outcome.
+    /// Ends a strand (a transfer of a batch) and reports its outcome.
     fn end_strand(&mut self, strand: &mut Strand, outcome: PieceOutcome) -> Step {
         self.leave_disk(strand);
         debug_assert!(strand.lent.pins.is_empty() && strand.token.is_none());
@@ -130,7 +130,7 @@ impl Reactor<'_> {
         Step::Silent
     }
 
-    /// Ends a strand with the error of its failed job.
+    /// Ends a strand (a transfer of a batch) with the error of its failed job.
     pub(crate) fn fail_strand(&mut self, strand: &mut Strand, error: StoreError) {
         self.end_strand(strand, PieceOutcome::Failed(error.into()));
     }
@@ -159,8 +159,9 @@ impl Reactor<'_> {
         step
     }
 
-    /// Returns true if the connection of a session has ended. The strands of such a session must
-    /// not write any more, because the client submits their requests again after it reconnects.
+    /// Returns true if the connection of a session has ended. The transfers of the session's
+    /// batches must not write any more then, because the client submits their requests again after
+    /// it reconnects.
     fn is_ending(&self, session: SessionId) -> bool {
         self.shared.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
     }
@@ -277,7 +278,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Posts an RDMA write for a strand. Returns false if the connection is closing.
+    /// Posts an RDMA write for a strand (a transfer of a batch). Returns false if the connection is
+    /// closing.
     fn post_for(
         &mut self,
         id: TaskId,
@@ -380,7 +382,7 @@ impl Reactor<'_> {
             self.fetch_all(id, answer.endpoint, cut, self.own.arena);
     }
 
-    /// Adds the filled cache space to the file. Returns a step if the strand ends here.
+    /// Adds the filled cache space to the file. Returns a step if the transfer ends here.
     fn end_strand_room(&mut self, strand: &mut Strand) -> Option<Step> {
         let token = strand.token.take()?;
         let has_arrived = !strand.transfer_failed;
