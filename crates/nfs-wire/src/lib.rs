@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "1024"]
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mount3;
 pub mod nfs3;
 pub mod nfs4;

@@ -1,1 +1,9 @@
-//! Tests of the messages of NFS and the protocols beside it.
+//! Tests of the messages of NFS and of the programs beside it: round trips of every type, messages
+//! written by hand, and corpora.
+//!
+//! They are in one binary, because linking many takes longer than running them.
+
+mod by_hand;
+mod corpus;
+mod round_trip;
+mod tables;
