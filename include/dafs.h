@@ -514,7 +514,9 @@ int dap_client_release(dap_client *client);
 // fail with -ECONNRESET.
 //
 // Returns 0, or a negative error number: -EINVAL for an invalid URL or invalid options,
-// -ECONNREFUSED if no server listens there, -EACCES or -EPERM if the server refuses this program.
+// -ECONNREFUSED if no server listens there or the host name is unknown, another number of
+// connect(2) such as -ETIMEDOUT or -EHOSTUNREACH, -EACCES or -EPERM if the server refuses this
+// program.
 int dap_connect(dap_client *client,
                 const char *url,
                 const dap_connect_options *options,
@@ -642,7 +644,7 @@ int64_t dap_pwritev(dap_file *file,
 // `client` may be NULL.
 //
 // Returns 0, or a negative error number: -EINVAL for an impossible `length`, such as 0;
-// -EIO for too many regions.
+// -ENOBUFS for too many regions.
 int dap_register(dap_client *client,
                  void *pointer,
                  size_t length,
@@ -652,7 +654,8 @@ int dap_register(dap_client *client,
 // transfers copy nothing. The memory may contain data of earlier uses. It is freed when its region
 // is released. `client` may be NULL.
 //
-// Returns 0, or a negative error number: -EINVAL if `length` is 0, -EIO if there is no memory.
+// Returns 0, or a negative error number: -EINVAL if `length` is 0, -ENOMEM if there is no
+// memory.
 int dap_allocate(dap_client *client,
                  size_t length,
                  void **pointer,

@@ -29,6 +29,9 @@ int main(int count, char **arguments) {
     options.answer_timeout_ms = -5;
     REFUSED(dap_connect(NULL, arguments[1], &options, &session), EINVAL, "answer_timeout_ms -5");
     REFUSED(dap_connect(NULL, "dafs://127.0.0.1:1/", NULL, &session), ECONNREFUSED, "127.0.0.1");
+    options.answer_timeout_ms = 0;
+    options.tls_authorities = "/no/such/file";
+    REFUSED(dap_connect(NULL, arguments[1], &options, &session), ENOENT, "/no/such/file");
     REFUSED(dap_ping(NULL), EBADF, "NULL");
 
     MUST(dap_connect(NULL, arguments[1], NULL, &session));

@@ -86,7 +86,9 @@ impl SessionObject {
 /// fail with -ECONNRESET.
 ///
 /// Returns 0, or a negative error number: -EINVAL for an invalid URL or invalid options,
-/// -ECONNREFUSED if no server listens there, -EACCES or -EPERM if the server refuses this program.
+/// -ECONNREFUSED if no server listens there or the host name is unknown, another number of
+/// connect(2) such as -ETIMEDOUT or -EHOSTUNREACH, -EACCES or -EPERM if the server refuses this
+/// program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_connect(
     client: *mut dap_client,
@@ -204,8 +206,12 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
     let files = TlsClientFiles::new(authorities).identity(identity);
     let loaded = TlsClient::load(&files);
     loaded.map(Some).map_err(|error| {
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-        Failure::invalid(format!("{error}{}", source.unwrap_or_default()))
+        let source = std::error::Error::source(&error);
+        let text = format!("{error}{}", source.map(|s| format!(": {s}")).unwrap_or_default());
+        // The file may be missing, or may not be read.
+        let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+        let errno = system.and_then(std::io::Error::raw_os_error);
+        Failure::new(errno.unwrap_or(libc::EINVAL), text)
     })
 }
 

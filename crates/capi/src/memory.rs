@@ -53,7 +53,7 @@ pub(crate) struct Target {
 /// `client` may be NULL.
 ///
 /// Returns 0, or a negative error number: -EINVAL for an impossible `length`, such as 0;
-/// -EIO for too many regions.
+/// -ENOBUFS for too many regions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_register(
     client: *mut dap_client,
@@ -91,7 +91,8 @@ pub unsafe extern "C" fn dap_register(
 /// transfers copy nothing. The memory may contain data of earlier uses. It is freed when its region
 /// is released. `client` may be NULL.
 ///
-/// Returns 0, or a negative error number: -EINVAL if `length` is 0, -EIO if there is no memory.
+/// Returns 0, or a negative error number: -EINVAL if `length` is 0, -ENOMEM if there is no
+/// memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_allocate(
     client: *mut dap_client,

@@ -26,6 +26,7 @@ use crate::back_channels::{BackChannelPhase, BackChannelState, LockReady};
 use crate::core::Core;
 use crate::decode::{decode_any, unexpected};
 use crate::delegation_cache::encode_told;
+use crate::disconnect_reasons::Loss;
 use crate::error::{ClientError, Result};
 use crate::ids::SessionKey;
 use crate::login::tokens::{
@@ -237,7 +238,7 @@ impl Core {
     // ---- losing and closing the channel ------------------------------------------------
 
     /// Handles the loss of a channel's connection.
-    pub(crate) fn end_back(&mut self, key: SessionKey, reason: &str) {
+    pub(crate) fn end_back(&mut self, key: SessionKey, loss: Loss) {
         let Some(back) = self.back_channels.of_mut(key) else { return };
         let was_new = match back.phase {
             BackChannelPhase::Connecting | BackChannelPhase::Binding(_) => true,
@@ -246,10 +247,11 @@ impl Core {
         };
         let session = &mut self.sessions[key];
         let address = session.address.clone();
-        let reason = format!("the back-control channel: {reason}");
+        let Loss { text, system } = loss;
+        let reason = format!("the back-control channel: {text}");
         let has_submitted = !self.batches.submitted(key).is_empty();
         let error = if was_new {
-            ClientError::Connect { address, reason: reason.clone(), system: None }
+            ClientError::Connect { address, reason: reason.clone(), system }
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
@@ -258,7 +260,7 @@ impl Core {
         let state = &mut session.back_state;
         if has_submitted && session.recovery.is_some() && state.losses < LOSSES_MAX {
             state.losses += 1;
-            return self.on_connection_lost(key, reason);
+            return self.on_connection_lost(key, reason.into());
         }
         back.phase = BackChannelPhase::Ended(error.clone());
         state.due = None;

@@ -28,7 +28,7 @@ use dafs_wire::{ByteOrder, ResponseHeader, is_intact};
 use crate::back_channels::BackChannels;
 use crate::batch::table::BatchTable;
 use crate::chain::work::{ChainWork, SharedChain};
-use crate::disconnect_reasons::describe;
+use crate::disconnect_reasons::{Loss, describe};
 use crate::error::Result;
 use crate::ids::SessionKey;
 use crate::login::identity::LAPSED;
@@ -119,10 +119,10 @@ impl Core {
         }
     }
 
-    fn end_connection(&mut self, endpoint: EndpointId, reason: String) {
+    fn end_connection(&mut self, endpoint: EndpointId, loss: Loss) {
         match self.transport.owner_of(endpoint) {
-            Some(Owner::Session(key)) => self.on_connection_lost(key, reason),
-            Some(Owner::BackControl(key)) => self.end_back(key, &reason),
+            Some(Owner::Session(key)) => self.on_connection_lost(key, loss),
+            Some(Owner::BackControl(key)) => self.end_back(key, loss),
             None => {}
         }
         self.transport.release(endpoint);
@@ -176,7 +176,7 @@ impl Core {
     }
 
     fn end_for_violation(&mut self, key: SessionKey, what: &str) {
-        self.on_connection_lost(key, format!("server broke the protocol: {what}"));
+        self.on_connection_lost(key, format!("server broke the protocol: {what}").into());
     }
 
     // ---- sending --------------------------------------------------------------------
@@ -241,8 +241,8 @@ impl Core {
     #[cold]
     fn lose_by_post(&mut self, key: SessionKey, error: &PostError) {
         let end = self.transport.interface().end_of(self.sessions[key].endpoint);
-        let reason = end.map_or_else(|| format!("sending failed: {error}"), describe);
-        self.on_connection_lost(key, reason);
+        let loss = end.map_or_else(|| format!("sending failed: {error}").into(), describe);
+        self.on_connection_lost(key, loss);
     }
 
     /// Ends a transfer and delivers its result to its group or ticket.

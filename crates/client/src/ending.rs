@@ -10,6 +10,7 @@ use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
 use crate::core::Core;
+use crate::disconnect_reasons::Loss;
 use crate::error::ClientError;
 use crate::ids::SessionKey;
 use crate::operation::OperationId;
@@ -45,12 +46,13 @@ impl Core {
     }
 
     /// Ends a session, its connection and all its outstanding operations.
-    pub(crate) fn end_session(&mut self, key: SessionKey, reason: String) {
+    pub(crate) fn end_session(&mut self, key: SessionKey, loss: Loss) {
+        let Loss { text: reason, system } = loss;
         let session = &mut self.sessions[key];
         let address = session.address.clone();
         let error = match session.phase {
             Phase::Ended(_) => return,
-            Phase::Connecting => ClientError::Connect { address, reason, system: None },
+            Phase::Connecting => ClientError::Connect { address, reason, system },
             Phase::Open | Phase::Recovering => ClientError::SessionEnded { address, reason },
         };
         session.phase = Phase::Ended(error.clone());
@@ -80,7 +82,7 @@ impl Core {
         self.transport.close(endpoint);
         for key in additional {
             if let ClientError::SessionEnded { reason, .. } = &error {
-                self.end_session(key, reason.clone());
+                self.end_session(key, reason.clone().into());
             }
         }
     }

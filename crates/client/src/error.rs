@@ -192,14 +192,21 @@ impl ClientError {
     }
 
     /// Returns the POSIX error number closest to this error; for an error of the local system, the
-    /// system's own number.
+    /// system's own number. If there is no such number for a failed connect, or the number is about
+    /// the name of the server's socket, returns ECONNREFUSED.
     #[must_use]
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {
             Self::Status { status, .. } | Self::Login { status, .. } => status.errno(),
             Self::Kerberos { .. } | Self::NoLogin { .. } => Errno::ACCESS.raw_os_error(),
-            Self::Connect { .. } => Errno::CONNREFUSED.raw_os_error(),
+            Self::Connect { system, .. } => match system.as_ref().and_then(SystemCause::number) {
+                // No server listens at this path. ENOENT would say that a file is missing.
+                None | Some(Errno::NOENT | Errno::NOTDIR | Errno::NOTSOCK) => {
+                    Errno::CONNREFUSED.raw_os_error()
+                }
+                Some(number) => number.raw_os_error(),
+            },
             Self::SessionEnded { .. } | Self::OutcomeUnknown { .. } => {
                 Errno::CONNRESET.raw_os_error()
             }
@@ -250,6 +257,12 @@ impl SystemCause {
         self.errno
     }
 
+    /// Returns the number that the system reported, if it reported one.
+    fn number(&self) -> Option<rustix::io::Errno> {
+        let number = self.error.raw_os_error()?;
+        Some(rustix::io::Errno::from_raw_os_error(number))
+    }
+
     /// Returns the cause as an I/O error.
     #[must_use]
     pub fn io_error(&self) -> &std::io::Error {
@@ -268,8 +281,14 @@ impl SystemCause {
 
 impl From<std::io::Error> for SystemCause {
     fn from(error: std::io::Error) -> Self {
+        Arc::new(error).into()
+    }
+}
+
+impl From<Arc<std::io::Error>> for SystemCause {
+    fn from(error: Arc<std::io::Error>) -> Self {
         let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-        Self { errno, error: Arc::new(error) }
+        Self { errno, error }
     }
 }
 
@@ -342,6 +361,18 @@ mod tests {
         assert_eq!(error.errno(), rustix::io::Errno::CONNREFUSED.raw_os_error());
         let cause = error.system_cause().unwrap();
         assert_eq!(cause.io_error().raw_os_error(), Some(enoent));
+        // Other numbers are about the network or this user.
+        let connect = |system| {
+            let (address, reason) = ("tcp:x:1".to_owned(), "why".to_owned());
+            ClientError::Connect { address, reason, system }.errno()
+        };
+        let (eacces, etimedout, ehostunreach) = (13, 110, 113);
+        for number in [eacces, etimedout, ehostunreach] {
+            assert_eq!(connect(Some(of(number).into())), number);
+        }
+        // The resolver has error numbers of its own.
+        let unresolved = std::io::Error::other("no such host");
+        assert_eq!(connect(Some(unresolved.into())), connect(None));
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Core {
             return;
         }
         if let Some(limit) = self.patience_with(key).filter(|limit| silence >= *limit) {
-            self.on_connection_lost(key, format!("no reply for {} s", limit.as_secs_f32()));
+            self.on_connection_lost(key, format!("no reply for {} s", limit.as_secs_f32()).into());
         }
     }
 }

@@ -75,6 +75,6 @@ pub use tls::{
 pub use wait::{WaitPolicy, coarse_now};
 pub use waker::Waker;
 pub use work::{
-    BreakReason, Completion, CompletionStatus, Event, Forecast, Gather, Operation, PostError,
-    SendOptions, Signal,
+    BreakReason, Cause, Completion, CompletionStatus, Event, Forecast, Gather, Operation,
+    PostError, SendOptions, Signal,
 };

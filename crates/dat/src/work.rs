@@ -1,5 +1,7 @@
 //! The types of work requests, of their completions, and of an interface's events.
 
+use std::sync::Arc;
+
 use crate::region::RegisterError;
 use crate::{
     EndpointId, ListenerId, LocalSegment, Peer, PendingId, RemoteSegment, Stag, TlsFailure,
@@ -124,7 +126,7 @@ pub enum BreakReason {
     Peer,
     /// The peer did not reply to the connect.
     #[error("could not connect: {0}")]
-    Unreachable(String),
+    Unreachable(Cause),
     /// The peer violated the protocol of the transport.
     #[error("peer violated the transport protocol: {0}")]
     PeerViolation(String),
@@ -146,8 +148,75 @@ pub enum BreakReason {
     Registration(#[from] RegisterError),
     /// The operating system reported an error of the connection.
     #[error("transport failed: {0}")]
-    System(String),
+    System(Cause),
 }
+
+impl BreakReason {
+    /// Returns the operating system's error that broke the connection, if there is one.
+    #[must_use]
+    pub fn system_error(&self) -> Option<&Arc<std::io::Error>> {
+        match self {
+            Self::Unreachable(cause) | Self::System(cause) => cause.error.as_ref(),
+            Self::Local
+            | Self::Peer
+            | Self::PeerViolation(_)
+            | Self::Terminated(_)
+            | Self::ReceiverNotReady
+            | Self::RemoteAccess(_)
+            | Self::Tls(_)
+            | Self::Registration(_) => None,
+        }
+    }
+}
+
+/// What failed in a transport: a text, and the operating system's error if it reported one.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    text: String,
+    error: Option<Arc<std::io::Error>>,
+}
+
+impl Cause {
+    /// Creates a cause with a text of its own, which also tells the system's error.
+    #[must_use]
+    pub fn new(text: impl Into<String>, error: std::io::Error) -> Self {
+        Self { text: text.into(), error: Some(Arc::new(error)) }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<std::io::Error> for Cause {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.to_string(), error)
+    }
+}
+
+impl From<String> for Cause {
+    fn from(text: String) -> Self {
+        Self { text, error: None }
+    }
+}
+
+impl From<&str> for Cause {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl PartialEq for Cause {
+    /// Compares the texts, and the system's error numbers.
+    fn eq(&self, other: &Self) -> bool {
+        let number = |cause: &Self| cause.error.as_ref().and_then(|error| error.raw_os_error());
+        self.text == other.text && number(self) == number(other)
+    }
+}
+
+impl Eq for Cause {}
 
 /// The reason why work could not be posted. Nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -87,9 +87,19 @@ fn nobody_there_is_said_with_what_to_do() {
     let location = dafs_client::Location::parse("dafs://127.0.0.1:1/").unwrap();
     let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
     assert!(error.to_string().contains("dafs serve"), "{error}");
+    let refused = rustix::io::Errno::CONNREFUSED.raw_os_error();
+    let number = |error: &ClientError| error.system_cause().unwrap().io_error().raw_os_error();
+    assert_eq!((error.errno(), number(&error)), (refused, Some(refused)));
     let location = dafs_client::Location::parse("dafs+shm:///no/such/socket!/").unwrap();
     let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
     assert!(error.to_string().contains("/no/such/socket"), "{error}");
+    let missing = rustix::io::Errno::NOENT.raw_os_error();
+    assert_eq!((error.errno(), number(&error)), (refused, Some(missing)));
+    // Nobody may connect by TCP to this address, whatever networks there are.
+    let location = dafs_client::Location::parse("dafs://255.255.255.255/").unwrap();
+    let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
+    assert_eq!(Some(error.errno()), number(&error), "{error}");
+    assert_ne!(error.errno(), refused, "{error}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::chain::work::SharedChain;
 use crate::connect_request::{connect_request, plain_connect_request};
 use crate::core::Core;
+use crate::disconnect_reasons::Loss;
 use crate::ids::SessionKey;
 use crate::recovery::chains::includes;
 use crate::recovery::interrupted::InterruptedRequest;
@@ -21,16 +22,17 @@ use crate::work::{Pending, Work};
 impl Core {
     /// Handles the loss of a session's connection: the session starts to recover if it can, and
     /// otherwise ends.
-    pub(crate) fn on_connection_lost(&mut self, key: SessionKey, reason: String) {
+    pub(crate) fn on_connection_lost(&mut self, key: SessionKey, loss: Loss) {
         let session = &mut self.sessions[key];
         match session.phase {
             Phase::Ended(_) => return,
-            Phase::Recovering => return self.attempt_failed(key, reason),
+            Phase::Recovering => return self.attempt_failed(key, loss.text),
             Phase::Connecting | Phase::Open => {}
         }
         if session.recovery.as_ref().is_none_or(|machine| !machine.is_established()) {
-            return self.end_session(key, reason);
+            return self.end_session(key, loss);
         }
+        let reason = loss.text;
         self.transport.close(session.endpoint);
         let (mut interrupted, chains) = take_interrupted(session);
         self.close_back_of_lost(key);
@@ -51,7 +53,7 @@ impl Core {
             return;
         }
         self.announce(key, SessionEvent::GaveUp { reason: reason.clone() });
-        self.end_session(key, reason);
+        self.end_session(key, reason.into());
     }
 
     /// Handles the expired timer of a recovering session. Called in every turn while a session is

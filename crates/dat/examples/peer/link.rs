@@ -141,7 +141,7 @@ impl Link {
             if let Err(failure) = self.step()
                 && self.broken.is_none()
             {
-                return BreakReason::System(failure.to_string());
+                return BreakReason::System(failure.to_string().into());
             }
         }
     }

@@ -516,8 +516,8 @@ impl<E> Interface<E> {
     fn on_deaf(&mut self, error: &std::io::Error, timeout: Option<Duration>) {
         for index in 0..self.slots.len() {
             let endpoint = self.id_of(u32::try_from(index).unwrap_or(u32::MAX));
-            let reason = format!("cannot wait for events: {error}");
-            self.break_endpoint(endpoint, BreakReason::System(reason));
+            let text = format!("cannot wait for events: {error}");
+            self.break_endpoint(endpoint, BreakReason::System(text.into()));
         }
         if !self.events.has_others() {
             std::thread::sleep(timeout.map_or(DEAF_PAUSE, |timeout| timeout.min(DEAF_PAUSE)));

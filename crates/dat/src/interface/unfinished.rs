@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::{Interface, Listener};
 use crate::connection::{Interest, Token};
-use crate::{BreakReason, EndpointId, Holder, disposal};
+use crate::{BreakReason, Cause, EndpointId, Holder, disposal};
 
 impl<E> Interface<E> {
     /// Releases one connection that has not sent a request, so that a peer that opens connections
@@ -156,7 +156,8 @@ impl<E> Interface<E> {
             if deadline.is_none_or(|deadline| now < deadline) {
                 return;
             }
-            let reason = BreakReason::Unreachable("timed out while connecting".into());
+            let error = rustix::io::Errno::TIMEDOUT.into();
+            let reason = BreakReason::Unreachable(Cause::new("timed out while connecting", error));
             self.break_endpoint(front, reason);
         }
     }

@@ -638,7 +638,7 @@ fn is_end(error: &std::io::Error) -> bool {
 }
 
 fn system(error: std::io::Error) -> BreakReason {
-    BreakReason::System(error.to_string())
+    BreakReason::System(error.into())
 }
 
 fn no_rings() -> BreakReason {

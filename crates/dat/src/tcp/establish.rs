@@ -82,8 +82,7 @@ impl Connection {
     pub(super) fn on_connected(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let Some(socket) = &self.socket else { return Ok(()) };
         if let Err(error) = rustix::net::sockopt::socket_error(socket).unwrap_or_else(Err) {
-            let error = std::io::Error::from(error);
-            return Err(BreakReason::Unreachable(error.to_string()));
+            return Err(BreakReason::Unreachable(std::io::Error::from(error).into()));
         }
         let Phase::Connecting(initiator) = std::mem::replace(&mut self.phase, Phase::Closed) else {
             return Ok(());
@@ -222,7 +221,7 @@ impl Connection {
         self.long_frames = signed.len() > private_data.len();
         let (reply, established) = responder
             .accept(&terms, &signed)
-            .map_err(|refusal| BreakReason::System(format!("cannot accept: {refusal}")))?;
+            .map_err(|refusal| BreakReason::System(format!("cannot accept: {refusal}").into()))?;
         self.send_whole(&reply).map_err(|_| BreakReason::Peer)?;
         self.establish(context, &established, Box::default())?;
         self.push_out(context)

@@ -400,7 +400,7 @@ impl crate::connection::Connection for Connection {
 }
 
 fn system(error: std::io::Error) -> BreakReason {
-    BreakReason::System(error.to_string())
+    BreakReason::System(error.into())
 }
 
 /// The minimum number of bytes for which a gathering sleep is worthwhile. Smaller amounts usually

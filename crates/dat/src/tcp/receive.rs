@@ -544,7 +544,7 @@ impl Connection {
                 }))
             }
             // A later version of the state machines may have more events.
-            other => Err(BreakReason::System(format!("unknown iWARP event {other:?}"))),
+            other => Err(BreakReason::System(format!("unknown iWARP event {other:?}").into())),
         }
     }
 
@@ -696,7 +696,7 @@ fn violated(violation: &dafs_iwarp::Violation) -> BreakReason {
 }
 
 pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
-    BreakReason::System(format!("iWARP stream: {refusal}"))
+    BreakReason::System(format!("iWARP stream: {refusal}").into())
 }
 
 /// The maximum number of receive calls in one turn, so that other connections are served too.

@@ -12,7 +12,7 @@ use super::queues::{Depths, Queues};
 use super::raw::{REJECTED_BY_CONSUMER, event};
 use super::{COMPLETIONS, Connection, EVENTS, ProtectionDomain, Word, system};
 use crate::connection::{Context, Interest};
-use crate::{Address, BreakReason, Event, ListenerId, Peer, PendingId};
+use crate::{Address, BreakReason, Cause, Event, ListenerId, Peer, PendingId};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -196,10 +196,11 @@ impl Connection {
         let depths = Depths { sends: self.config.work_max, receives: self.config.receives_max };
         let mut queues = Queues::new(link, &protection, depths).map_err(|error| {
             let name = &protection.device.name;
-            BreakReason::System(format!(
+            let text = format!(
                 "device {name} has no queue pair of this depth, or no memory may be locked \
                  (see `ulimit -l`): {error}"
-            ))
+            );
+            BreakReason::System(Cause::new(text, error))
         })?;
         context.watch(queues.fd(), COMPLETIONS, Interest::Read).map_err(system)?;
         // The peer's messages may arrive before the connection manager reports the connection.
@@ -272,14 +273,17 @@ impl Connection {
         };
         let reason = format!("the RDMA device {} was removed", protection.device.name);
         context.regions.devices.forget(protection.context());
-        BreakReason::System(reason)
+        BreakReason::System(reason.into())
     }
 }
 
 fn unreachable_for(what: &str, status: c_int) -> BreakReason {
     BreakReason::Unreachable(match status {
-        0 => what.to_owned(),
-        number => format!("{what}: {}", std::io::Error::from_raw_os_error(number.abs())),
+        0 => what.into(),
+        number => {
+            let error = std::io::Error::from_raw_os_error(number.abs());
+            Cause::new(format!("{what}: {error}"), error)
+        }
     })
 }
 

@@ -340,7 +340,7 @@ fn text(field: &[std::ffi::c_char]) -> String {
 }
 
 fn system(error: std::io::Error) -> BreakReason {
-    BreakReason::System(error.to_string())
+    BreakReason::System(error.into())
 }
 
 /// The number of the connection manager's descriptor among the watched descriptors.

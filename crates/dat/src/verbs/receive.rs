@@ -88,7 +88,7 @@ impl Connection {
             let Some(detour) = self.inbound.receives[place].detour.take() else { continue };
             let number = self.inbound.first + place as u64;
             let posted = self.give_receive(context, number, &detour.scatter);
-            let failed = |error: PostError| BreakReason::System(error.to_string());
+            let failed = |error: PostError| BreakReason::System(error.to_string().into());
             self.inbound.receives[place].detour = posted.map_err(failed)?;
         }
         Ok(())
@@ -331,10 +331,11 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
             BreakReason::Terminated("the peer's device could not execute the request".into())
         }
         status::RETRIES_EXCEEDED => BreakReason::System("the peer's device does not reply".into()),
-        other => BreakReason::System(format!(
-            "the RDMA device reports status {other} (vendor's {:#x})",
-            completion.vendor_error
-        )),
+        other => {
+            let vendors = completion.vendor_error;
+            let text = format!("the RDMA device reports status {other} (vendor's {vendors:#x})");
+            BreakReason::System(text.into())
+        }
     }
 }
 

@@ -191,6 +191,8 @@ fn half_a_request_and_then_silence_ends_with_its_time() {
         let event = scene.event();
         let Event::Broken { endpoint, reason } = event else { panic!("{event:?}") };
         assert!(matches!(reason, BreakReason::Unreachable(_)), "{reason:?}");
+        let system = reason.system_error().and_then(|error| error.raw_os_error());
+        assert_eq!(system, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{reason:?}");
         scene.interface.release(endpoint);
         assert_eq!(scene.interface.endpoint_count(), 0);
         assert!(scene.is_closed());
