@@ -408,7 +408,7 @@ fn make_unlinked(by: &Caller, ask: &Open<'_>) -> Result<Found, StoreError> {
     Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
 }
 
-/// Converts the attributes that a new file must get to the store's form.
+/// Converts a new file's attributes to the form that the store takes.
 fn wanted(
     settings: Option<&SetAttributes>,
 ) -> Result<(AttributeChanges, ExtraChanges), StoreError> {

@@ -362,7 +362,7 @@ impl Reactor<'_> {
     }
 }
 
-/// The time after DISCONNECT after which the server breaks a connection that the client has not
+/// How long after DISCONNECT the server waits before it breaks a connection that the client has not
 /// closed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum number of flushes that the pool executes at one time.

@@ -109,7 +109,7 @@ impl Waiting {
 
     /// Drops all requests that wait on a connection that has ended. A chain member that is already
     /// in progress finishes, but no later member of its chain starts. Returns the requests that
-    /// waited for delegations, which will not be executed.
+    /// waited for the return of delegations. They will not be executed.
     pub(crate) fn forget(&mut self, filer: &mut Filer, endpoint: EndpointId) -> Vec<ReplyTo> {
         self.chains.drop_of(endpoint);
         self.held.forget(filer, endpoint)

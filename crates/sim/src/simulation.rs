@@ -80,10 +80,7 @@ pub(crate) struct Limbo {
     newest: Option<dafs_dat::sim::ConnectionId>,
 }
 
-/// Runs a plan on a store, which must be empty. Its server does not crash.
-///
-/// # Errors
-/// [`Failure`] with the error, the events before it, and the command that replays the run.
+/// Runs a plan on a store, which must be empty. The server does not crash in such a run.
 pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
     run_at(plan, ServerHome::Lasting(store))
 }

@@ -80,7 +80,7 @@ pub struct Log {
 
 impl Log {
     /// Buffers a record whose bytes are the concatenation of `parts`. The record is durable when
-    /// [`Log::on_group_done`] reports its number or a later one.
+    /// [`Log::on_group_done`] reports its number or a later number.
     ///
     /// # Errors
     /// [`LogError::Wait`] or [`LogError::Full`] say what must happen first; [`LogError::TooLong`];

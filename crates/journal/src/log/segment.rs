@@ -23,8 +23,8 @@ pub(super) struct SegmentHeader {
     /// The length of the blob in bytes.
     pub segment_bytes: u64,
     /// The number of the first record that a checkpoint does not replace, if a checkpoint begins in
-    /// this segment. It replaces all records below this number. `None` if no checkpoint begins
-    /// here.
+    /// this segment. The checkpoint replaces all records below this number. `None` if no checkpoint
+    /// begins here.
     pub checkpoint_below: Option<u64>,
 }
 

@@ -54,7 +54,7 @@ struct LogCount {
 pub(crate) struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
     holders: BTreeMap<Holder, Failed>,
-    /// The time of the last successful login, by holder and user.
+    /// The time of the last successful login, by holder (a local user or an address) and user.
     proven: BTreeMap<(Holder, Box<str>), Moment>,
     told: BTreeMap<(LogKind, Holder), LogCount>,
 }
@@ -95,7 +95,8 @@ impl Failures {
         }
     }
 
-    /// Returns true if the user has logged in from this holder within [`PROVEN_FOR`].
+    /// Returns true if the user has logged in from this holder (a local user or an address) within
+    /// [`PROVEN_FOR`].
     pub(crate) fn is_proven(&self, holder: Holder, user: Option<&str>) -> bool {
         user.is_some_and(|user| self.proven.contains_key(&(holder, user.into())))
     }

@@ -97,9 +97,10 @@ impl Logins {
         placed
     }
 
-    /// Makes room in a holder's queue for a check of a user who has recently logged in. Drops the
-    /// youngest check of a user who has not. If there is none, drops the youngest check of the user
-    /// with the most waiting checks. Returns the connection of the dropped check.
+    /// Makes room in the queue of a holder (a local user or an address) for a check of a user who
+    /// has recently logged in. Drops the youngest check of a user who has not. If there is none,
+    /// drops the youngest check of the user with the most waiting checks. Returns the connection of
+    /// the dropped check.
     fn evict_for(&mut self, holder: Holder, waiting: &Waiting) -> Option<EndpointId> {
         let is_proven =
             |waiting: &Waiting| self.failures.is_proven(holder, waiting.user.as_deref());

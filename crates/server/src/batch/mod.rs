@@ -44,7 +44,7 @@ pub(crate) struct Batches {
     is_woken: bool,
     /// True if work remains for the next turn.
     has_more: bool,
-    /// The number of bytes that may still be started in this turn.
+    /// The number of bytes for which this turn may still start transfers.
     turn_bytes: u64,
     /// The number of strands (transfers of batches) that wait for a disk or for cache space, plus
     /// the number of files that are being made stable.
@@ -230,14 +230,14 @@ fn kind_of(direction: TransferDirection) -> IoKind {
     }
 }
 
-/// The maximum number of strands (transfers of batches) that wait for disks and of files that are
-/// being made stable, in total.
+/// The maximum sum of two counts: the strands (transfers of batches) that wait for disks or cache
+/// space, and the files that are being made stable.
 const IN_FLIGHT_MAX: u32 = 64;
-/// The maximum number of strands (transfers of batches) of one session in progress.
+/// The maximum number of strands (transfers of batches) that one session has in progress.
 const SESSION_STRANDS_MAX: u32 = 64;
 /// The maximum number of bytes of the transfers that one session's batches have in progress. A
 /// client that does not let its memory be read or written keeps at most this many bytes pinned.
 const SESSION_BYTES_MAX: u64 = 8 << 20;
-/// The maximum number of bytes that runs start in one turn. The limit leaves time for other
-/// requests.
+/// The maximum number of bytes for which batches start transfers in one turn. The limit leaves time
+/// for other requests.
 const TURN_BYTES_MAX: u64 = 4 << 20;

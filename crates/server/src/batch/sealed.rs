@@ -20,7 +20,7 @@ use crate::moving::transfer::Staging;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{Task, Tasks, Work};
 
-/// A batch whose bytes to write are being fetched.
+/// A batch with writes, whose bytes are being fetched from the client's memory.
 #[derive(Debug)]
 pub(crate) struct SealedBatch {
     session: SessionId,

@@ -34,7 +34,8 @@ struct Sync {
 }
 
 impl Batches {
-    /// Includes the bytes that a transfer of a batch has written in the next commit of the file.
+    /// Adds the bytes that a transfer of a batch has written to those that the next commit of the
+    /// file covers.
     pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
         let syncs = &mut self.syncs;
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {

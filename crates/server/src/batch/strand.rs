@@ -5,8 +5,8 @@
 //!
 //! The bytes of an asynchronous batch's READ go over the back-control channel, before the notice.
 //! The bytes of a synchronous batch's READ go over the operation channel, before the reply.
-//! Transfer and message need the same connection because only there do written bytes arrive before
-//! a later message.
+//! The transfer and the message must use the same connection, because only then do the written
+//! bytes arrive before the later message.
 
 mod steps;
 

@@ -186,7 +186,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Continues a batch whose bytes to write have been fetched or whose checksums are computed.
+    /// Continues a batch after the bytes that it writes were fetched, or after their checksums were
+    /// computed.
     pub(crate) fn step_sealed_batch(
         &mut self,
         id: TaskId,

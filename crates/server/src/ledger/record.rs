@@ -89,7 +89,7 @@ pub(super) enum Record {
     Intent(Intent),
     /// A request was executed or has failed.
     Outcome(Outcome),
-    /// The reply to a request that is stored but has no intent.
+    /// The stored reply to a request that has no intent.
     Reply(Reply),
     /// A request with an intent was not executed.
     Abandoned(RequestKey),

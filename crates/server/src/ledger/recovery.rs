@@ -36,7 +36,7 @@ struct PreviousState {
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
     fences: BTreeMap<FencedObject, Box<[FenceId]>>,
-    /// The extents of files for which there is valid undo data.
+    /// The ranges of files for which there is valid undo data.
     undo: Vec<(FileHandle, Extent)>,
     /// The number of records that could not be decoded.
     undecodable: u64,

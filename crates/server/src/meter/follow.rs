@@ -139,7 +139,7 @@ impl Follower {
     }
 }
 
-/// Reports a request that took `taken` nanoseconds to all followers and to the log.
+/// Reports to all followers and to the log a request that took `taken` nanoseconds.
 pub(crate) fn tell(
     followers: &mut Vec<Follower>,
     sessions: &Sessions,

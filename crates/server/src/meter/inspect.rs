@@ -36,7 +36,7 @@ pub struct Inspection {
     pub locks: Vec<LockView>,
     /// All requests that wait for locks.
     pub waiters: Vec<WaiterView>,
-    /// The fences of files and file systems.
+    /// The fencing lists of files and file systems.
     pub fences: Vec<FenceView>,
     /// The counters of fencing changes since the start.
     pub fence_counters: FenceCounters,

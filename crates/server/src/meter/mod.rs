@@ -193,7 +193,7 @@ impl Meter {
         taken.filter(|_| self.times_all)
     }
 
-    /// Adds the file bytes that a request has read or written to the counters.
+    /// Adds to the counters the number of file bytes that a request has read or written.
     #[inline]
     pub(crate) fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
         let (all, length) = match moved {
@@ -207,7 +207,7 @@ impl Meter {
         }
     }
 
-    /// Reports a request that took `taken` nanoseconds to all followers.
+    /// Reports to all followers a request that took `taken` nanoseconds.
     pub(crate) fn tell(
         &mut self,
         sessions: &Sessions,
@@ -234,7 +234,7 @@ impl Meter {
         reading.is_timed().then(|| self.present().saturating_sub(reading.begun()))
     }
 
-    /// Adds the traffic of a connection that has ended to its transport's sum.
+    /// Adds the traffic of a connection that has ended to the sum for the connection's transport.
     pub(crate) fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
         all.requests += traffic.requests;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a holder that uses none of the resource always finds some of it free.
 
-/// Returns true if at least half of the resource is free. In that case there is no limit for a
-/// single holder.
+/// Returns true if at least half of the resource is free. In that case a single holder (a local
+/// user or an address) has no limit.
 pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
     taken <= max / 2
 }
@@ -14,5 +14,6 @@ pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
     own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
 }
 
-/// The limit of one holder, as a multiple of the amount of the resource that is free.
+/// The limit of one holder (a local user or an address), as a multiple of the amount of the
+/// resource that is free.
 const SHARE_TIMES: usize = 3;

@@ -93,7 +93,7 @@ pub(crate) struct Lent {
     pub loan: Loan,
     /// The number of bytes lent.
     pub length: u32,
-    /// The serial number of the loan, higher than those of all earlier loans.
+    /// The serial number of the loan, higher than the serial numbers of all earlier loans.
     pub number: u64,
 }
 

@@ -382,8 +382,8 @@ impl Reactor<'_> {
         self.respond(answer, told, &response);
     }
 
-    /// Applies the values that were negotiated to the channel. They are valid for all messages
-    /// after the exchange of the connect request and its reply.
+    /// Sets fields of the channel to the negotiated values. They are valid for all messages after
+    /// the exchange of the connect request and its reply.
     fn apply(&mut self, endpoint: EndpointId, results: &ConnectResults) {
         if let Some(channel) = self.shared.channels.get_mut(endpoint) {
             channel.checksums = results.granted.use_checksums != 0;

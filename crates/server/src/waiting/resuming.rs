@@ -193,7 +193,7 @@ impl Reactor<'_> {
 
     // ---- delegations ------------------------------------------------------------------
 
-    /// Sends pending recalls, and continues requests that waited for delegations.
+    /// Sends pending recalls, and continues requests that waited for the return of delegations.
     #[inline]
     pub(crate) fn pump_delegations(&mut self) {
         while let Some(action) = self.shared.filer.take_delegation_action() {
@@ -240,12 +240,13 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles a holder's reply to BC_RECALL, or a missing reply.
+    /// Handles the reply of a delegation's holder to BC_RECALL, or a missing reply.
     pub(crate) fn on_recalled(&mut self, client: ClientId, state: StateId, answer: RecallOutcome) {
         self.shared.filer.recall_done(client, state, answer, self.shared.life.now());
     }
 
-    /// Handles a holder's reply to BC_GETATTR. `told` is `None` if there was no reply.
+    /// Handles the reply of a delegation's holder to BC_GETATTR. `told` is `None` if there was no
+    /// reply.
     pub(crate) fn on_holder_reply(&mut self, waiter: WaiterId, told: Option<&FileAttributes>) {
         let told = match told {
             Some(told) => Told::Facts { size: told.size, change: told.change },

@@ -250,8 +250,8 @@ impl Disk {
         }
     }
 
-    /// Marks the dirty blocks of a file as clean without writing them. Linux treats pages that it
-    /// could not write this way.
+    /// Marks the dirty blocks of a file as clean without writing them. Linux does the same with
+    /// pages that it could not write.
     pub(super) fn forget_data(&mut self, number: Number) {
         for id in self.platter.dirty_of(number) {
             self.platter.drop_dirty(number, id);

@@ -58,7 +58,7 @@ impl Reactor<'_> {
         self.start(Task::new(answer, Work::Strand(Box::new(strand))));
     }
 
-    /// Checks whether a READ or WRITE may start: its open, the locks and the fencing lists.
+    /// Checks the open, the locks and the fencing lists before a READ or WRITE starts.
     fn prepare_strand(
         &mut self,
         session: SessionId,

@@ -35,7 +35,7 @@ impl Reactor<'_> {
         self.operate(to, &operation.ok_or(Status::NotSupp)?)
     }
 
-    /// Executes an operation that the fences allow, and replies.
+    /// Executes an operation that the fencing lists allow, and replies.
     pub(crate) fn operate(
         &mut self,
         to: ReplyTo,
@@ -181,8 +181,8 @@ impl Reactor<'_> {
 
     // ---- fencing lists ----------------------------------------------------------------
 
-    /// Starts a change of a fencing list. The reply is sent to `ticket` when the change is in
-    /// force.
+    /// Starts a change of a fencing list. When the change is in force, the reply is sent. `ticket`
+    /// is the reply's destination.
     pub(crate) fn set_fencing_list(
         &mut self,
         ticket: ReplyTo,
@@ -218,7 +218,7 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Returns true if the client may change the fences of a file system. The client must be
+    /// Returns true if the client may change the fencing list of a file system. The client must be
     /// trusted by the access rules, or be the superuser as proved by the kernel's report or by
     /// authentication. A client that is only mapped to the superuser is refused.
     ///

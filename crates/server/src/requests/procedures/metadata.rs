@@ -103,7 +103,7 @@ impl Reactor<'_> {
         self.answer(to, &Response::GetFsAttr(FsAttributesResult { attributes }))
     }
 
-    /// Fetches the attributes that a request sets, which are in the client's memory.
+    /// Fetches from the client's memory the attributes that a request sets.
     pub(super) fn fetch_attributes(
         &mut self,
         to: ReplyTo,
