@@ -34,6 +34,18 @@ impl EndpointId {
         Self::from_bits((owner as u32) << INDEX_BITS | index, 1)
     }
 
+    /// Returns an identifier for a caller that is not a connection of an interface, so that the
+    /// caller's own tables can hold both. No interface may have this `owner`, and no generation is
+    /// 0.
+    ///
+    /// # Panics
+    /// Panics if `owner` is not below [`OWNERS_MAX`], or if `index` is a million or more.
+    #[must_use]
+    pub const fn outside(owner: u8, index: u32, generation: u32) -> Self {
+        let first = Self::first(owner, index);
+        Self::from_bits(first.to_bits().0, generation)
+    }
+
     /// Returns the next endpoint in the same slot. No generation is 0.
     pub(crate) fn next(self) -> Self {
         let (place, generation) = self.to_bits();

@@ -20,6 +20,7 @@ mod outgoing;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -30,13 +31,12 @@ use rustix::event::epoll;
 use self::link::Link;
 use crate::spare::Spare;
 
-/// The limits of a [`Records`].
+/// Limits of a [`Records`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecordsConfig {
     /// The length of the longest record that a peer may send, in bytes.
     pub record_bytes_max: usize,
-    /// The maximum number of connections. If there are that many, a further peer is disconnected
-    /// immediately.
+    /// The maximum number of connections. A further peer is disconnected at once.
     pub connections_max: usize,
     /// The time after which a connection is closed if its peer reads nothing of a pending reply.
     pub patience: Duration,
@@ -78,20 +78,20 @@ pub enum RecordEvent {
     },
 }
 
-/// The bytes of one reply, in the order in which they are sent.
+/// A part of a reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply<'a> {
-    /// The bytes before the payload, which are copied.
-    pub head: &'a [u8],
-    /// The memory that contains the payload; `None` if there is no payload.
-    pub memory: Option<&'a Memory>,
-    /// The payload: ranges of the memory, each an offset and a length in bytes.
-    pub payload: &'a [(u64, u32)],
-    /// The bytes after the payload, which are copied.
-    pub tail: &'a [u8],
-    /// A number that [`RecordEvent::Sent`] reports when the memory is no longer in use; `None` for
-    /// no report.
-    pub cookie: Option<u64>,
+pub enum Part<'a> {
+    /// Bytes that are copied.
+    Bytes(&'a [u8]),
+    /// Bytes that the kernel reads from a memory.
+    Memory {
+        /// The memory, which is kept until the kernel has read the bytes.
+        memory: &'a Memory,
+        /// The offset of the first byte in the memory.
+        offset: u64,
+        /// The number of bytes.
+        length: u32,
+    },
 }
 
 /// A socket that accepts connections.
@@ -107,7 +107,7 @@ pub struct Records {
     config: RecordsConfig,
     listeners: Vec<Listener>,
     links: Vec<Option<Link>>,
-    /// The free indexes of `links`.
+    /// Indexes of `links` that are free.
     free: Vec<u32>,
     /// The generation of the next connection.
     next: u32,
@@ -117,9 +117,8 @@ pub struct Records {
     events: VecDeque<RecordEvent>,
     /// Buffers of records that were handled, to be used again.
     buffers: Vec<Vec<u8>>,
-    /// The buffer for one read from a socket, shared by all connections.
+    /// The bytes of one read, shared by all connections.
     scratch: Box<[u8]>,
-    ready: Vec<epoll::Event>,
 }
 
 impl LinkId {
@@ -127,7 +126,7 @@ impl LinkId {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Returns an index for the caller's own tables of connections. Indexes are reused.
+    /// Returns the position of the connection in tables of connections. Positions are reused.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as u32 as usize
@@ -170,7 +169,6 @@ impl Records {
             events: VecDeque::new(),
             buffers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-            ready: Vec::with_capacity(READY_MAX),
         })
     }
 
@@ -218,14 +216,10 @@ impl Records {
         self.flush();
         let timeout = if self.events.is_empty() { timeout } else { Duration::ZERO };
         let timeout = rustix::time::Timespec::try_from(timeout).ok();
-        self.ready.clear();
-        let buffer = rustix::buffer::spare_capacity(&mut self.ready);
+        let mut ready = [const { MaybeUninit::uninit() }; READY_MAX];
         // A failure leaves no event; the next wait repeats the call.
-        if epoll::wait(&self.epoll, buffer, timeout.as_ref()).is_err() {
-            return;
-        }
-        for at in 0..self.ready.len() {
-            let event = self.ready[at];
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut ready, timeout.as_ref()) else { return };
+        for event in ready.iter() {
             let token = event.data.u64();
             if token == OTHER {
                 continue;
@@ -260,13 +254,21 @@ impl Records {
         }
     }
 
-    /// Queues a reply. It is given to the kernel by the next [`Records::flush`] or
-    /// [`Records::wait`]. If the connection has ended, only reports the cookie.
-    pub fn send(&mut self, link: LinkId, reply: &Reply<'_>) {
+    /// Queues a reply, which consists of these parts in this order. It is given to the kernel by the
+    /// next [`Records::flush`] or [`Records::wait`]. [`RecordEvent::Sent`] reports each of the
+    /// cookies when the memory of the reply is no longer in use; if the connection has ended, that
+    /// is now.
+    pub fn send<'a>(
+        &mut self,
+        link: LinkId,
+        parts: impl IntoIterator<Item = Part<'a>>,
+        cookies: impl IntoIterator<Item = u64>,
+    ) {
+        let cookies = cookies.into_iter();
         let Some(open) = get(&mut self.links, link) else {
-            return self.events.extend(reply.cookie.map(|cookie| RecordEvent::Sent { cookie }));
+            return self.events.extend(cookies.map(|cookie| RecordEvent::Sent { cookie }));
         };
-        open.outgoing.put(reply);
+        open.outgoing.put(parts, cookies);
         if !open.is_unflushed {
             open.is_unflushed = true;
             self.unflushed.push(link);
@@ -290,8 +292,8 @@ impl Records {
         }
     }
 
-    /// Stops reading from a connection if `is_paused` is true, and otherwise reads from it again. A
-    /// peer whose connection is not read waits until its socket has space.
+    /// Stops reading from a connection, or reads again. A peer whose connection is not read waits
+    /// until its socket has space.
     pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
         let Self { epoll, links, .. } = self;
         if let Some(open) = get(links, link) {
@@ -314,7 +316,7 @@ impl Records {
     }
 
     /// Closes the connections whose peers have read nothing of a pending reply for too long. Call
-    /// this regularly.
+    /// it now and then.
     pub fn tick(&mut self, now: Instant) {
         let patience = self.config.patience;
         let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
@@ -384,17 +386,16 @@ fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
 
 /// The bit of tokens that name listeners; the other bits are the listener's index.
 const LISTENERS: u64 = 1 << 63;
-/// The token of descriptors that only end a wait ([`Records::watch`]).
+/// The token of descriptors that only end a wait.
 const OTHER: u64 = u64::MAX;
-/// The mask for generations, which keeps the bit [`LISTENERS`] free.
+/// The mask of generations, which keeps them out of the bits of [`LISTENERS`].
 const GENERATIONS: u32 = u32::MAX >> 1;
-/// The maximum number of ready descriptors that one system call reports.
+/// The number of descriptors that one system call reports.
 const READY_MAX: usize = 256;
 /// The maximum number of connections accepted before other connections are served again.
 const ACCEPTS_IN_TURN: usize = 64;
-/// The size in bytes of the buffer for one read. Longer records are read into their own buffer.
+/// The size of the buffer for one read. Longer records are read into their own buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// The maximum number of buffers that are kept for later records.
+/// The number of buffers kept for later records, and the size of the largest of them in bytes.
 const KEPT_BUFFERS: usize = 256;
-/// The size in bytes of the largest buffer that is kept for later records.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;

@@ -8,20 +8,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use dafs_memory::Memory;
 
-use super::{RecordEvent, Reply};
+use super::{Part, RecordEvent};
 
 /// The queue of replies of one connection.
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// The copied bytes. Chunks refer to ranges of this buffer.
+    /// Copied bytes. Chunks refer to ranges of this buffer.
     copied: Vec<u8>,
     /// The number of bytes of the first chunk that the kernel has accepted.
     sent: usize,
     queued_total: u64,
     sent_total: u64,
-    /// The cookies that are not reported yet, each with the total number of sent bytes at which it
-    /// is reported.
+    /// The cookies that were not reported, each with the total number of bytes after which it is.
     cookies: VecDeque<(u64, u64)>,
 }
 
@@ -45,28 +44,37 @@ impl Outgoing {
         self.queued_total - self.sent_total
     }
 
-    /// Appends a reply, after a mark with its length.
-    pub(super) fn put(&mut self, reply: &Reply<'_>) {
-        let payload: usize = reply.payload.iter().map(|(_, length)| *length as usize).sum();
-        let length = reply.head.len() + payload + reply.tail.len();
-        // A reply is shorter than the bit that marks the last fragment, because replies are limited
-        // to a few MiB.
-        let mark = LAST | length as u32;
-        self.put_bytes(&mark.to_be_bytes());
-        self.put_bytes(reply.head);
-        if let Some(memory) = reply.memory {
-            for (offset, length) in reply.payload {
-                let (memory, length) = (memory.clone(), *length as usize);
-                let offset = usize::try_from(*offset).unwrap_or(usize::MAX);
-                self.chunks.push_back(Chunk::Memory { memory, offset, length });
+    /// Appends a reply with its mark.
+    pub(super) fn put<'a>(
+        &mut self,
+        parts: impl IntoIterator<Item = Part<'a>>,
+        cookies: impl Iterator<Item = u64>,
+    ) {
+        let mark = self.copied.len();
+        self.put_bytes(&[0; 4]);
+        let mut total = 0;
+        for part in parts {
+            match part {
+                Part::Bytes(bytes) => {
+                    self.put_bytes(bytes);
+                    total += bytes.len();
+                }
+                Part::Memory { memory, offset, length } => {
+                    let (memory, length) = (memory.clone(), length as usize);
+                    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                    self.chunks.push_back(Chunk::Memory { memory, offset, length });
+                    total += length;
+                }
             }
         }
-        self.put_bytes(reply.tail);
-        self.queued_total += 4 + length as u64;
-        self.cookies.extend(reply.cookie.map(|cookie| (self.queued_total, cookie)));
+        // A reply is shorter than the bit that marks the last fragment, because replies are limited
+        // to a few MiB.
+        self.copied[mark..mark + 4].copy_from_slice(&(LAST | total as u32).to_be_bytes());
+        self.queued_total += 4 + total as u64;
+        self.cookies.extend(cookies.map(|cookie| (self.queued_total, cookie)));
     }
 
-    /// Appends a copy of the bytes; if the last chunk consists of copied bytes, extends that chunk.
+    /// Appends a copy of the bytes, to the last chunk if that has copied bytes, too.
     fn put_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
