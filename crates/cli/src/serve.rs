@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
-use dafs_server::{PasswordFile, Server, ServerConfig, ServerError, Stopper};
+use dafs_server::{NfsConfig, PasswordFile, Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -126,6 +126,21 @@ pub(crate) struct Arguments {
     /// The settings of Kerberos authentication.
     #[arg(skip)]
     pub kerberos: Option<KerberosTable>,
+    /// Also serve NFS clients (versions 3 and 4.1) over TCP at this address, by default
+    /// 127.0.0.1:2049. An NFS client states itself which user it acts for, so only clients of this
+    /// machine are served unless --nfs-from names others.
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2049"
+    )]
+    pub nfs: Option<SocketAddr>,
+    /// Believe what NFS clients at these addresses or networks state about their users. May be
+    /// repeated.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub nfs_from: Vec<String>,
+    /// Also believe NFS clients whose port is 1024 or higher. Any user of a client machine can open
+    /// such a port and then act as any other user.
+    #[arg(long)]
+    pub nfs_any_port: bool,
     /// Directory for the key that protects file handles, and for the journal.
     #[arg(long)]
     pub state: Option<PathBuf>,
@@ -235,7 +250,7 @@ pub(crate) fn run(flags: Arguments) -> Result<()> {
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
     log_risks(&arguments)?;
-    announce(&arguments, server.addresses(), &config, page.as_ref());
+    announce(&arguments, &server, &config, page.as_ref());
     let ended = server.run();
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE);
@@ -355,15 +370,17 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Reports that the server is ready, on standard output and to systemd.
-fn announce(
-    arguments: &Arguments,
-    addresses: &[Address],
-    config: &ServerConfig,
-    page: Option<&Page>,
-) {
+fn announce(arguments: &Arguments, server: &Server, config: &ServerConfig, page: Option<&Page>) {
+    let addresses = server.addresses();
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let url = example(arguments, addresses, config);
     let mut text = format!("ready: {}\ntry:   dafs ls {url}\n", list.join(" "));
+    for address in server.nfs_addresses() {
+        let (host, port) = (address.ip(), address.port());
+        text.push_str(&format!(
+            "nfs:   mount -t nfs -o vers=3,tcp,port={port},mountport={port},nolock {host}:/ DIR\n"
+        ));
+    }
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }
@@ -414,6 +431,9 @@ pub(crate) fn merge(flags: Arguments) -> Result<Arguments> {
         trusted: file.trusted,
         export: file.export,
         kerberos: file.kerberos,
+        nfs: flags.nfs.or(file.nfs),
+        nfs_from: if flags.nfs_from.is_empty() { file.nfs_from } else { flags.nfs_from },
+        nfs_any_port: flags.nfs_any_port || file.nfs_any_port,
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
         lease: flags.lease.or(file.lease),
@@ -511,9 +531,21 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
+    config.nfs = nfs(arguments)?;
     config.sessions.authentication.anonymous = unauthenticated::anonymous(arguments)?;
     config.one_time_user = unauthenticated::one_time_user(arguments)?;
     Ok(config)
+}
+
+/// Returns the settings for NFS clients, or `None` if there are to be none.
+fn nfs(arguments: &Arguments) -> Result<Option<NfsConfig>> {
+    let Some(address) = arguments.nfs else { return Ok(None) };
+    let mut nfs = NfsConfig::at(vec![address]);
+    for place in &arguments.nfs_from {
+        nfs.clients.push(place.parse().context("--nfs-from")?);
+    }
+    nfs.any_port = arguments.nfs_any_port;
+    Ok(Some(nfs))
 }
 
 /// Returns the TLS configuration, or `None` if TLS is not requested.

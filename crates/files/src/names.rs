@@ -8,7 +8,9 @@ use dafs_ops::Fault;
 use dafs_store::{
     Created, ExtraChanges, ExtrasWanted, FileVersion, ListEntry, NewNode, Renamed, StoreError,
 };
-use dafs_types::{ChangeInfo, FileAttributes, FileHandle, RemoveMode, SetAttributes};
+use dafs_types::{
+    ChangeInfo, CreateMode, FileAttributes, FileHandle, RemoveMode, SetAttributes, ShareAccess,
+};
 
 use crate::Files;
 use crate::attributes::add_extras;
@@ -39,6 +41,33 @@ impl Files<'_> {
     ) -> Result<Created, Fault> {
         let (changes, extras) = changes_in(settings)?;
         let created = by.store().create_node(by, directory, name, node, &changes)?;
+        self.apply_creation_attributes(by, (directory, name), &created, &extras)?;
+        Ok(created)
+    }
+
+    /// Creates a regular file without opening it for a client, as CREATE of NFSv3 does. A file that
+    /// exists is returned unchanged in mode `Unchecked`; the caller truncates it if that is wanted.
+    pub fn create_file(
+        &mut self,
+        by: &Caller,
+        (directory, name): DirectoryName<'_>,
+        mode: CreateMode,
+        settings: &SetAttributes,
+    ) -> Result<Created, Fault> {
+        let (mut changes, extras) = changes_in(settings)?;
+        changes.size = changes.size.filter(|size| *size != 0);
+        let found = by.store().create_file(by, directory, name, mode, &changes, ShareAccess::Read);
+        let created = match (found, mode) {
+            (Ok((created, _)), _) => created,
+            // The file exists, but the caller may not read it. A file that is only named need not
+            // be read.
+            (Err(StoreError::Access), CreateMode::Unchecked) => {
+                let object = by.store().lookup(by, directory, name)?;
+                Created { object, is_new: false, change: ChangeInfo::default() }
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        self.check_fence(by, &created.object.handle)?;
         self.apply_creation_attributes(by, (directory, name), &created, &extras)?;
         Ok(created)
     }

@@ -15,6 +15,7 @@ use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
 use crate::access::authorize::PeerFacts;
+use crate::guests::Guests;
 use crate::meter::Traffic;
 use crate::moving::stalls::Stalls;
 use crate::reply_to::ChainId;
@@ -107,6 +108,8 @@ pub(crate) struct Channels {
     /// The number of bytes held for checksummed writes that are not verified yet, including writes
     /// of connections that have ended.
     sealed_bytes: usize,
+    /// Callers that are not connections of an interface.
+    guests: Guests,
 }
 
 impl Channels {
@@ -114,8 +117,29 @@ impl Channels {
     /// requests for longer than `patience` is broken.
     pub(crate) fn new(patience: Duration, reactors: usize) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
-        let stalls = Stalls::new(patience);
-        Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0 }
+        let (stalls, guests) = (Stalls::new(patience), Guests::new(reactors - 1));
+        Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0, guests }
+    }
+
+    /// Returns the callers that are not connections of an interface.
+    #[inline]
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// Returns the callers that are not connections of an interface, to modify them.
+    #[inline]
+    pub(crate) fn guests_mut(&mut self) -> &mut Guests {
+        &mut self.guests
+    }
+
+    /// Returns the client and the fence identity of a connection or guest. `None` if it has ended.
+    #[inline]
+    pub(crate) fn party_of(&self, endpoint: EndpointId) -> Option<Party> {
+        match self.get(endpoint) {
+            Some(channel) => Some(channel.party),
+            None => self.guests.get(endpoint).map(|guest| guest.party),
+        }
     }
 
     /// Returns the record of transfers that block other requests, to update it.

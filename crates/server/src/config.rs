@@ -13,6 +13,7 @@ use dafs_store::cache::CacheConfig;
 use crate::access::authorize::AccessRules;
 use crate::access::gss::{KerberosConfig, KerberosError};
 use crate::access::one_time::OneTimeUser;
+use crate::nfs::config::NfsConfig;
 
 /// Configuration of a server. The defaults of [`ServerConfig::default`] suit one machine; only the
 /// listening addresses must be added.
@@ -60,6 +61,8 @@ pub struct ServerConfig {
     /// True if a client on this host that holds a read delegation may receive the file's
     /// descriptor, to read the file without messages.
     pub direct_reads: bool,
+    /// Settings for NFS clients. `None` serves DAFS clients only.
+    pub nfs: Option<NfsConfig>,
     /// True if requests are counted and timed. False is meant only for measuring the overhead of
     /// the statistics.
     pub metrics: bool,
@@ -113,6 +116,7 @@ impl Default for ServerConfig {
             fence_patience: Duration::from_secs(2),
             transfer_patience: Duration::from_secs(10),
             direct_reads: true,
+            nfs: None,
             metrics: true,
             defect: None,
             connect_timeout: Duration::from_secs(10),

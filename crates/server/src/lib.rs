@@ -35,12 +35,14 @@ mod data;
 mod direct_reads;
 #[doc(hidden)]
 pub mod fuzzing;
+mod guests;
 mod handoff;
 mod hold;
 mod ledger;
 mod life;
 mod meter;
 mod moving;
+mod nfs;
 mod parts;
 mod pool;
 mod reactor;
@@ -73,5 +75,6 @@ pub use meter::inspect::{
 };
 pub use meter::stats::ServerStats;
 pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
+pub use nfs::config::NfsConfig;
 pub use server::{Server, Stopper};
 pub use stepped::SteppedServer;

@@ -64,7 +64,10 @@ impl Reactor<'_> {
                 Some(other) => Arc::new(channel.who.acting_for(other)),
                 None => Arc::new(channel.who.acting_for(&Credentials::nobody())),
             },
-            None => Arc::new(self.shared.entrance.unauthenticated()),
+            None => match self.shared.channels.guests().get(answer.endpoint) {
+                Some(guest) => guest.who.clone(),
+                None => Arc::new(self.shared.entrance.unauthenticated()),
+            },
         }
     }
 
@@ -84,7 +87,7 @@ impl Reactor<'_> {
     /// BAD_SESSION if the connection has ended.
     #[inline]
     pub(crate) fn party_of(&self, to: ReplyTo) -> Result<Party, Status> {
-        Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.party)
+        self.shared.channels.party_of(to.endpoint).ok_or(Status::BadSession)
     }
 
     /// Returns true if undo data must be kept for at least one file. The check costs a load and a

@@ -30,6 +30,7 @@ use crate::access::entrance::Entrance;
 use crate::afterwards::{Afterwards, Closing, keep_begun};
 use crate::batch::Batches;
 use crate::channel::Channels;
+use crate::guests::GuestResults;
 use crate::handoff::Handoffs;
 use crate::life::Life;
 use crate::meter::Meter;
@@ -91,6 +92,8 @@ pub(crate) struct Own {
     pub(crate) arena: Region,
     /// The direct reads and writes that this turn is executing. Empty between turns.
     pub(crate) hits: Hits,
+    /// The results of requests of guests. `None` for a reactor that serves DAFS connections.
+    pub(crate) guest_results: Option<GuestResults>,
     /// True if the server has no other reactor.
     pub(crate) is_alone: bool,
     /// A defect that a test injects.
@@ -227,6 +230,12 @@ impl Reactor<'_> {
     fn settle_moves(&mut self) {
         self.send_for_others();
         self.settle_hits();
+    }
+
+    /// Runs the last part of a turn in which calls of guests were served.
+    pub(crate) fn end_guest_turn(&mut self) -> Rest {
+        self.settle_moves();
+        self.finish_turn()
     }
 
     fn finish_turn(&mut self) -> Rest {

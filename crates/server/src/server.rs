@@ -2,6 +2,7 @@
 //!
 //! Invariant: when [`Server::run`] returns, all written data is in the files.
 
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use crate::config::{ServerConfig, ServerError};
 use crate::hold::{Alone, Hold, InTurns, Lock};
 use crate::meter::inspect::Inspector;
 use crate::meter::stats::ServerStats;
+use crate::nfs::{Front, serve_nfs};
 use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Rest, Shared};
 use crate::starting::{Started, start};
@@ -29,6 +31,8 @@ pub struct Server {
     own: Own,
     /// The reactors that run in threads of their own.
     others: Vec<Own>,
+    /// The reactor that serves NFS clients. `None` if the server serves DAFS clients only.
+    nfs: Option<(Own, Front)>,
     addresses: Vec<Address>,
     reloader: Reloader,
 }
@@ -64,13 +68,37 @@ impl Server {
             });
             interfaces.push(interface.map_err(system("creating the transport interface"))?);
         }
+        if config.nfs.is_some() {
+            let owner = u8::try_from(config.reactors).unwrap_or(u8::MAX);
+            let interface = ServingInterface::serving(InterfaceConfig {
+                wait: WaitPolicy { spin_max: Duration::ZERO },
+                owner,
+                ..InterfaceConfig::default()
+            });
+            interfaces.push(interface.map_err(system("creating the transport interface"))?);
+        }
         let wakers: Vec<Waker> = interfaces.iter().map(ServingInterface::waker).collect();
         let pool = Pool::new(config.pool_threads, &wakers).map_err(system("starting threads"))?;
         let Started { shared, owns, addresses, reloader } =
             start(config, store, interfaces, pool, Box::new(SystemEntropy))?;
         let mut owns = owns.into_iter();
         let own = owns.next().ok_or(ServerError::Reactors { asked: 0 })?;
-        Ok(Self { shared, own, others: owns.collect(), addresses, reloader })
+        let mut others: Vec<_> = owns.collect();
+        let nfs = match &config.nfs {
+            Some(nfs) => {
+                let own = others.pop().ok_or(ServerError::Reactors { asked: 0 })?;
+                let front = Front::new(nfs, own.interface.as_fd(), &shared);
+                Some((own, front?))
+            }
+            None => None,
+        };
+        Ok(Self { shared, own, others, nfs, addresses, reloader })
+    }
+
+    /// Returns the addresses at which NFS clients are served, with the ports that the system chose.
+    #[must_use]
+    pub fn nfs_addresses(&self) -> Vec<SocketAddr> {
+        self.nfs.as_ref().map_or_else(Vec::new, |(_, front)| front.addresses())
     }
 
     /// Returns the addresses that the server is bound to, with the ports that the system chose.
@@ -118,12 +146,12 @@ impl Server {
     /// [`LedgerError`] if the journal failed. The server stops then, because it can no longer keep
     /// its promises; the next server recovers the state that is in the journal.
     pub fn run(self) -> Result<ServerStats, LedgerError> {
-        let Self { mut shared, mut own, others, .. } = self;
+        let Self { mut shared, mut own, others, nfs, .. } = self;
         let stop = shared.life.switch();
-        if others.is_empty() {
+        if others.is_empty() && nfs.is_none() {
             serve(&mut own, &mut Alone(&mut shared), &stop);
         } else {
-            shared = serve_together(shared, &mut own, others, &stop);
+            shared = serve_together(shared, &mut own, (others, nfs), &stop);
         }
         own.is_alone = true;
         let mut reactor = Reactor { shared: &mut shared, own: &mut own };
@@ -153,11 +181,22 @@ const SHORT_SPIN: Duration = Duration::from_micros(3);
 fn serve_together(
     shared: Shared,
     own: &mut Own,
-    others: Vec<Own>,
+    (others, nfs): (Vec<Own>, Option<(Own, Front)>),
     stop: &Arc<AtomicBool>,
 ) -> Shared {
     let shared = Lock::new(shared);
     std::thread::scope(|scope| {
+        if let Some((mut own, front)) = nfs {
+            let (shared, stop) = (&shared, stop.clone());
+            let body = move || {
+                let _ends = StopAll { shared, stop: &stop };
+                serve_nfs(&mut own, front, &mut InTurns(shared), &stop);
+            };
+            let thread = std::thread::Builder::new().name("dafs-nfs".to_owned());
+            if let Err(error) = thread.spawn_scoped(scope, body) {
+                tracing::error!(%error, "the thread for NFS clients cannot be started");
+            }
+        }
         for mut other in others {
             let name = format!("dafs-reactor-{}", other.number);
             let (shared, stop) = (&shared, stop.clone());

@@ -23,6 +23,7 @@ use crate::afterwards::Afterwards;
 use crate::batch::Batches;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
+use crate::guests::GuestResults;
 use crate::handoff::Handoffs;
 use crate::ledger::recovery;
 use crate::life::Life;
@@ -61,7 +62,9 @@ pub(crate) fn start(
             system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
         })?;
         let (number, hits, is_alone) = (owns.len(), Hits::default(), reactors == 1);
-        owns.push(Own { number, interface, arena, hits, is_alone, defect: config.defect });
+        let guest_results = (number >= config.reactors).then(GuestResults::default);
+        let defect = config.defect;
+        owns.push(Own { number, interface, arena, hits, guest_results, is_alone, defect });
     }
     let boot = entropy.next_u64();
     let live = Live::new(

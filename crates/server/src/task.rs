@@ -41,6 +41,8 @@ impl Buffers {
 #[derive(Clone, Debug)]
 pub(crate) enum ReadTarget {
     Inline,
+    /// The protocol of a guest, which sends the bytes itself.
+    Guest,
     Direct(Buffers),
     /// The client's buffers, and the bytes gathered so far, in a session with checksums. The bytes
     /// are gathered before the transfer, because a write could change the cached bytes between the

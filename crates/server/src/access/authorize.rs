@@ -112,11 +112,13 @@ pub enum TransportKind {
     Tls,
     /// An RDMA device.
     Verbs,
+    /// NFS over TCP.
+    Nfs,
 }
 
 impl TransportKind {
     /// All transports, each at the array index that equals its discriminant.
-    pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs];
+    pub const ALL: [Self; 5] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs, Self::Nfs];
 }
 
 /// A pattern for the names of principals, in which `*` matches any sequence of characters.
@@ -291,7 +293,15 @@ impl Origin {
         match (self, peer.address) {
             (Self::Local, _) => peer.is_local,
             (Self::Network { .. }, None) => false,
-            (Self::Network { address, bits }, Some(theirs)) => match (address, theirs) {
+            (Self::Network { .. }, Some(theirs)) => self.has_address(theirs),
+        }
+    }
+
+    /// Returns true if the origin is a network that contains this address.
+    pub(crate) fn has_address(&self, theirs: IpAddr) -> bool {
+        match self {
+            Self::Local => false,
+            Self::Network { address, bits } => match (address, theirs) {
                 (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
                     let shift = 32 - u32::from(*bits);
                     let differ = ours.to_bits() ^ theirs.to_bits();

@@ -10,7 +10,7 @@ use dafs_files::caller::{Identity, View};
 use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
-use crate::access::authorize::{PeerFacts, Refused, Verdict};
+use crate::access::authorize::{AccessRules, PeerFacts, Refused, Verdict};
 use crate::access::failures::LogKind;
 use crate::access::gss::Kerberos;
 use crate::access::live::Live;
@@ -81,6 +81,11 @@ impl Entrance {
     /// Checks whether the rules could admit a peer that has not authenticated yet.
     pub(crate) fn may_connect(&self, peer: &PeerFacts) -> Result<(), Refused> {
         self.live.rules().may_connect(peer)
+    }
+
+    /// Returns the access rules in force.
+    pub(crate) fn rules(&self) -> Arc<AccessRules> {
+        self.live.rules()
     }
 
     /// Applies the access rules to a client that has authenticated.

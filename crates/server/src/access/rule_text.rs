@@ -52,10 +52,11 @@ impl FromStr for TransportKind {
             "tcp" => Ok(Self::Tcp),
             "tls" => Ok(Self::Tls),
             "verbs" => Ok(Self::Verbs),
+            "nfs" => Ok(Self::Nfs),
             _ => Err(RuleError {
                 text: text.to_owned(),
                 what: "transport",
-                forms: "shm, tcp (which includes TLS), tls or verbs",
+                forms: "shm, tcp (which includes TLS), tls, verbs or nfs",
             }),
         }
     }
@@ -133,6 +134,7 @@ impl fmt::Display for TransportKind {
             Self::Tcp => "tcp",
             Self::Tls => "tls",
             Self::Verbs => "verbs",
+            Self::Nfs => "nfs",
         })
     }
 }

@@ -15,6 +15,7 @@ use dafs_wire::messages::{InlineData, ReadDirect, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, DirectBuffer, Response};
 
 use crate::data::{Step, take_buffers};
+use crate::guests::{GuestRead, GuestResult};
 use crate::moving::hits::{Wanted, Way};
 use crate::moving::transfer::{Cookie, Cut, Loan, Staging, remote_of};
 use crate::reactor::Reactor;
@@ -70,6 +71,11 @@ impl Reactor<'_> {
         let reading = Reading::new(io, request.offset, request.length, request.hint);
         self.start_read(answer, ReadTask { reading, target: ReadTarget::Inline });
         Ok(())
+    }
+
+    /// Starts a read of a guest. Its result arrives in [`crate::guests::GuestResults`].
+    pub(crate) fn read_for_guest(&mut self, to: ReplyTo, reading: Reading) {
+        self.start_read(to, ReadTask { reading, target: ReadTarget::Guest });
     }
 
     /// Starts a read and replies immediately if all bytes are cached. On a miss the read becomes a
@@ -160,16 +166,18 @@ impl Reactor<'_> {
                     }
                     if matches!(task.target, ReadTarget::Direct(_)) {
                         self.place(answer, task, length, &mut pieces);
-                    } else if length == 0 && matches!(task.target, ReadTarget::Inline) {
-                        // The read consists of more pieces than a reply can gather. It is inline
-                        // and so small that returning fewer bytes is allowed.
+                    } else if length == 0
+                        && matches!(task.target, ReadTarget::Inline | ReadTarget::Guest)
+                    {
+                        // The read consists of more pieces than a reply can gather. Returning fewer
+                        // bytes is allowed, because inline reads are small and guests ask again.
                         return self.finish_read(answer, task, &mut pieces, false);
                     }
                 }
                 Look::Needs(need) => {
                     if let Some(wait) = self.meet(need) {
                         // An inline read starts over, so the pieces found so far are released.
-                        if matches!(task.target, ReadTarget::Inline) {
+                        if matches!(task.target, ReadTarget::Inline | ReadTarget::Guest) {
                             task.reading.done = 0;
                         }
                         self.unpin_all(&mut pieces);
@@ -207,6 +215,16 @@ impl Reactor<'_> {
                     Ok(checksum) => Step::Read { length, is_end, checksum },
                     Err(status) => Step::failed(status),
                 }
+            }
+            ReadTarget::Guest => {
+                let found = pieces.iter().map(|piece| (piece.offset, piece.length)).collect();
+                let length: u32 = pieces.iter().map(|piece| piece.length).sum();
+                let cookie = self.lend(answer, pieces, length);
+                if let Some(results) = &mut self.own.guest_results {
+                    let read = GuestRead { pieces: found, is_end, cookie };
+                    results.push(answer, GuestResult::Read(read));
+                }
+                Step::Silent
             }
             ReadTarget::Inline => {
                 let segments: arrayvec::ArrayVec<

@@ -6,9 +6,9 @@
 
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
-use dafs_files::io::check_range;
+use dafs_files::io::{IoFile, check_range};
 use dafs_files::left::CommitTask;
-use dafs_files::outcome::{NotDone, Now};
+use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
 use dafs_files::writing::{Room, Writing, copy_in, verifier_of};
 use dafs_memory::Memory;
 use dafs_ops::Written;
@@ -112,6 +112,44 @@ impl Reactor<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Writes bytes of a guest. Returns the outcome if the write is done, which is the usual case for
+    /// an unstable write. Otherwise calls `start` for the destination of the outcome.
+    pub(crate) fn write_for_guest(
+        &mut self,
+        io: IoFile,
+        offset: u64,
+        bytes: &[u8],
+        stability: Stability,
+        start: impl FnOnce() -> ReplyTo,
+    ) -> Option<Outcome> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let writing = Writing::new(io, offset, length, stability);
+        if length == 0 || self.keeps_undo() {
+            let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
+            self.start(Task::new(start(), Work::Write(task)));
+            return None;
+        }
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let found = self.shared.cache.prepare_write(io.file, offset, length, &mut spans, &mut jobs);
+        match found {
+            Prepared::Ready(token)
+                if token.length() == length && stability == Stability::Unstable =>
+            {
+                self.copy_in(bytes, &spans);
+                let progress = self.shared.cache.write_done(token, self.shared.life.now());
+                self.on_progress(progress);
+                self.give_back(io.file, io.borrowed);
+                let written = self.files().written(length, stability);
+                Some(Outcome::done(Ended::Written(written)))
+            }
+            found => {
+                let task = WriteTask::new(writing, WriteSource::Bytes(bytes.into()));
+                self.start_write_with(start(), task, (found, jobs), &mut spans);
+                None
+            }
+        }
     }
 
     /// Starts a write. `prepared` is the cache's reply to the request for space for all of the

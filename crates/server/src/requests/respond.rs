@@ -14,6 +14,7 @@ use dafs_wire::{
     TRANSFER_ANSWER_BYTES, encode_response, seal,
 };
 
+use crate::guests::GuestResult;
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
 use crate::moving::transfer::Cookie;
@@ -50,6 +51,10 @@ impl Reactor<'_> {
     /// Replies with a status. The results are included if the procedure has results for this
     /// status.
     pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
+        if let Some(results) = &mut self.own.guest_results {
+            // Results of guests are outcomes. Only failures of the server's own arrive here.
+            return results.push(answer, GuestResult::Outcome(Outcome::failed(told.status)));
+        }
         let mut message = [0; RESPONSE_HEAD_BYTES];
         match self.encode(answer, told, response, &mut message) {
             Err(Unsent { error: EncodeError::Space, header: Some(header) }) => {
@@ -303,6 +308,9 @@ impl Reactor<'_> {
 
     /// Replies with the outcome of an operation.
     pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
+        if let Some(results) = &mut self.own.guest_results {
+            return results.push(to, GuestResult::Outcome(outcome));
+        }
         let Outcome { result, after } = outcome;
         match &result {
             Ok(Ended::Written(written)) if after.0 == 0 => {

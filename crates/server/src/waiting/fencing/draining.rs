@@ -35,8 +35,7 @@ impl UnderWay<'_> {
     /// Returns all operations in progress for which fencing lists are not checked again.
     pub(crate) fn requests(&self) -> Vec<RunningRequest> {
         let mut running = Vec::new();
-        let fence_of =
-            |endpoint| self.channels.get(endpoint).and_then(|channel| channel.party.fence);
+        let fence_of = |endpoint| self.channels.party_of(endpoint).and_then(|party| party.fence);
         for (id, task) in self.tasks.iter() {
             let fence = fence_of(task.reply_to.endpoint);
             if let (Some(file), false) = (task.work.file(), is_checked_again(&task.work)) {

@@ -1,0 +1,21 @@
+//! Serves NFS clients: ONC RPC over TCP, with MOUNT, NFSv3 and NFSv4.1.
+//!
+//! NFS clients are served by one more reactor, with sockets in place of DAFS connections. A call
+//! becomes the same operations on files that DAFS requests become, so both kinds of clients share
+//! names, opens, locks, delegations, fences and the cache. This module contains what only NFS has:
+//! calls, sessions, compounds, and the encoding of results.
+//!
+//! Invariants:
+//! - The payload of a READ goes from the cache to the socket without a copy in this process.
+//! - Nothing here waits for a socket or a disk while it holds the shared state.
+
+mod calls;
+pub(crate) mod config;
+mod front;
+mod mount;
+mod run;
+mod users;
+mod v3;
+
+pub(crate) use front::Front;
+pub(crate) use run::serve_nfs;

@@ -1,0 +1,48 @@
+//! The main loop of the reactor that serves NFS clients.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::front::Front;
+use crate::hold::Hold;
+use crate::reactor::{Own, Reactor, Rest};
+
+/// Serves NFS clients until the server is stopped.
+pub(crate) fn serve_nfs(own: &mut Own, mut front: Front, hold: &mut impl Hold, stop: &AtomicBool) {
+    let mut rest = Rest { pause: Some(Duration::ZERO) };
+    let mut ticked = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        // The lock is free here, so replies are sent and calls are received while other reactors
+        // take turns.
+        let pause = match own.interface.arm() {
+            true => rest.pause.unwrap_or(Duration::ZERO),
+            false => Duration::ZERO,
+        };
+        front.receive(pause);
+        own.interface.poll();
+        rest = hold.with(|shared| take_turn(&mut Reactor { shared, own }, &mut front));
+        let now = Instant::now();
+        if now.duration_since(ticked) >= TICK {
+            ticked = now;
+            front.tick(now);
+        }
+    }
+}
+
+/// Handles the calls that have arrived, and the results of calls that had to wait.
+fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
+    let now = reactor.present();
+    reactor.shared.life.pass_to(now);
+    reactor.begin_turn();
+    front.serve(reactor);
+    let mut rest = reactor.end_guest_turn();
+    // The end of the turn may have finished jobs, and with them calls.
+    front.take_results(reactor);
+    if reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
+        rest.pause = None;
+    }
+    rest
+}
+
+/// The interval at which connections are checked for peers that do not read.
+const TICK: Duration = Duration::from_secs(1);

@@ -1,0 +1,119 @@
+//! The users of NFS clients: from the credentials in a call to the caller of an operation.
+//!
+//! Invariant: a user is admitted under the access rules that are in force. When the rules change,
+//! every user is checked again with its next call.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dafs_dat::EndpointId;
+use dafs_filer::{ClientKey, FenceId, FenceKey, Party, Principal};
+use dafs_files::caller::Identity;
+use dafs_types::{AuthType, Credentials};
+
+use crate::access::authorize::{AccessRules, PeerFacts, TransportKind};
+use crate::reactor::Shared;
+
+/// The users of NFS clients that were admitted.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    /// The rules under which the users were admitted.
+    rules: Option<Arc<AccessRules>>,
+    admitted: HashMap<User, EndpointId>,
+    /// The fence identity of each address.
+    fences: HashMap<IpAddr, FenceKey>,
+}
+
+/// A user of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct User {
+    /// The address of the client's machine.
+    pub address: IpAddr,
+    /// The credentials that the client states; nobody's if it states none.
+    pub credentials: Credentials,
+    /// The client that owns the user's state. [`ClientKey::NONE`] for clients of NFSv3.
+    pub client: ClientKey,
+}
+
+impl Users {
+    /// Returns the guest for a user. `None` if the access rules refuse the user.
+    pub(super) fn admit(&mut self, shared: &mut Shared, user: &User) -> Option<EndpointId> {
+        let rules = shared.entrance.rules();
+        if !self.rules.as_ref().is_some_and(|own| Arc::ptr_eq(own, &rules)) {
+            self.forget_all(shared);
+            self.rules = Some(rules);
+        }
+        if let Some(endpoint) = self.admitted.get(user) {
+            return Some(*endpoint);
+        }
+        if self.admitted.len() >= USERS_MAX {
+            self.forget_all(shared);
+        }
+        let facts = PeerFacts {
+            address: Some(user.address),
+            is_local: false,
+            uid: None,
+            transport: TransportKind::Nfs,
+            certificate: None,
+        };
+        let verdict = match shared.entrance.judge(&facts, &Principal::Anonymous, AuthType::None) {
+            Ok(verdict) => verdict,
+            Err(refusal) => {
+                if shared.entrance.may_log(facts.holder(), shared.life.now()) {
+                    tracing::warn!(from = %facts, %refusal, "an NFS client is refused");
+                }
+                return None;
+            }
+        };
+        let view = shared.entrance.view(verdict.terms);
+        let who = Arc::new(Identity::new(user.credentials.clone(), &view));
+        let fence = self.fence_of(shared, user.address);
+        let party = Party { client: user.client, fence };
+        let endpoint = shared.channels.guests_mut().insert(who, party)?;
+        self.admitted.insert(user.clone(), endpoint);
+        Some(endpoint)
+    }
+
+    /// Removes the users of a client whose state has ended.
+    pub(super) fn forget_client(&mut self, shared: &mut Shared, client: ClientKey) {
+        let guests = shared.channels.guests_mut();
+        self.admitted.retain(|user, endpoint| {
+            let stays = user.client != client;
+            if !stays {
+                guests.remove(*endpoint);
+            }
+            stays
+        });
+    }
+
+    /// Removes all users. Their next calls admit them again. Requests in progress keep their guests
+    /// alive through the tasks' own references, or end as those of a disconnected client.
+    fn forget_all(&mut self, shared: &mut Shared) {
+        for (_, endpoint) in self.admitted.drain() {
+            shared.channels.guests_mut().remove(endpoint);
+        }
+    }
+
+    /// Returns the fence identity of a machine: `nfs:` and its address.
+    fn fence_of(&mut self, shared: &mut Shared, address: IpAddr) -> Option<FenceKey> {
+        if let Some(key) = self.fences.get(&address) {
+            return Some(*key);
+        }
+        if self.fences.len() >= ADDRESSES_MAX {
+            for (_, key) in self.fences.drain() {
+                shared.filer.remove_identity(key);
+            }
+            self.forget_all(shared);
+        }
+        let fence_id = FenceId::new(&format!("nfs:{address}")).ok()?;
+        let key = shared.filer.add_identity(fence_id);
+        self.fences.insert(address, key);
+        Some(key)
+    }
+}
+
+/// The maximum number of users that are kept. With more, all are admitted again.
+const USERS_MAX: usize = 1 << 15;
+/// The maximum number of client machines whose fence identities are kept.
+const ADDRESSES_MAX: usize = 1 << 14;

@@ -1,0 +1,181 @@
+//! Attributes: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
+
+use dafs_files::outcome::{Now, Outcome};
+use dafs_nfs_wire::nfs3::{
+    AccessArgs, AccessOk, AccessResult, AccessRights, FileArgs, FsInfoOk, FsInfoResult,
+    FsProperties, FsStatOk, FsStatResult, GetAttrResult, Handle, PathConfOk, PathConfResult,
+    SetAttrArgs, Status, Time, WccData, WccResult,
+};
+use dafs_ops::SetAttributes;
+use dafs_types::{AccessMask, FileHandle, FileSystemAttributes, StateId, limits};
+
+use super::{Before, Result, Service, Suspended, convert};
+use crate::nfs::calls::{self, Progress};
+use crate::task::{Task, Work};
+
+impl Service<'_, '_, '_> {
+    pub(super) fn get_attributes(&mut self, asked: &FileArgs<'_>) {
+        let found = self.found_attributes(asked.file);
+        self.answer(&match found {
+            Ok(attributes) => GetAttrResult::Ok(attributes),
+            Err(status) => GetAttrResult::Fail(status),
+        });
+    }
+
+    fn found_attributes(&mut self, given: Handle<'_>) -> Result<dafs_nfs_wire::nfs3::Attributes> {
+        let handle = self.object(given)?;
+        let by = self.by.clone();
+        match self.reactor.files().attributes_of(&by, &handle) {
+            Ok(found) => Ok(convert::shown(&handle, &found)),
+            Err(error) => Err(self.failed(&handle, error)),
+        }
+    }
+
+    pub(super) fn set_attributes(&mut self, asked: &SetAttrArgs<'_>) -> Progress {
+        let handle = match self.object(asked.file) {
+            Ok(handle) => handle,
+            Err(status) => {
+                self.answer(&WccResult::Fail(status, WccData::default()));
+                return Progress::Done;
+            }
+        };
+        let before = self.before(&handle);
+        match self.begin_set_attributes(&handle, before, asked) {
+            Ok(Now::Done(outcome)) => self.finish_set_attributes(&handle, before, &outcome),
+            Ok(Now::Later(left)) => {
+                let what = calls::Suspended::V3(Suspended::SetAttributes(handle, before));
+                let to = self.desk.calls.start(self.id, what);
+                self.reactor.start(Task::new(to, Work::from(*left)));
+                return Progress::Later;
+            }
+            Err(status) => {
+                let changes = self.changes(&handle, before);
+                self.answer(&WccResult::Fail(status, changes));
+            }
+        }
+        Progress::Done
+    }
+
+    fn begin_set_attributes(
+        &mut self,
+        handle: &FileHandle,
+        before: Before,
+        asked: &SetAttrArgs<'_>,
+    ) -> Result<Now<Outcome>> {
+        if let (Some(guard), Some(before)) = (asked.guard, before)
+            && guard != before.change_time
+        {
+            return Err(Status::NotSync);
+        }
+        let settings = convert::settings(&asked.attributes)?;
+        let ask = SetAttributes { file: *handle, state: StateId::ANONYMOUS, attributes: settings };
+        let by = self.by.clone();
+        let set = self.reactor.files().set_attributes(&by, &ask);
+        set.map_err(|why| self.not_done(why))
+    }
+
+    pub(super) fn finish_set_attributes(
+        &mut self,
+        handle: &FileHandle,
+        before: Before,
+        outcome: &Outcome,
+    ) {
+        let changes = self.changes(handle, before);
+        self.answer(&match &outcome.result {
+            Ok(_) => WccResult::Ok(changes),
+            Err(_) => WccResult::Fail(convert::failure_of(outcome), changes),
+        });
+    }
+
+    pub(super) fn access(&mut self, asked: &AccessArgs<'_>) {
+        let granted = self.granted(asked);
+        let attributes = self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+        self.answer(&match granted {
+            Ok(rights) => AccessResult::Ok(AccessOk { attributes, rights }),
+            Err(status) => AccessResult::Fail(status, attributes),
+        });
+    }
+
+    fn granted(&mut self, asked: &AccessArgs<'_>) -> Result<AccessRights> {
+        let handle = self.object(asked.file)?;
+        let by = self.by.clone();
+        // The bits of both protocols are the same.
+        let wanted = AccessMask(asked.rights.0) & AccessMask::ALL;
+        match by.store().access(&by, &handle, wanted) {
+            Ok(granted) => Ok(AccessRights(granted.0)),
+            Err(error) => Err(self.failed(&handle, error)),
+        }
+    }
+
+    // ---- file systems -----------------------------------------------------------------
+
+    fn file_system(&mut self, given: Handle<'_>) -> Result<(FileHandle, FileSystemAttributes)> {
+        let handle = self.object(given)?;
+        let by = self.by.clone();
+        match by.store().fs_attributes(&by, &handle) {
+            Ok(found) => Ok((handle, found)),
+            Err(error) => Err(self.failed(&handle, error)),
+        }
+    }
+
+    pub(super) fn file_system_state(&mut self, asked: &FileArgs<'_>) {
+        let result = match self.file_system(asked.file) {
+            Ok((handle, found)) => FsStatResult::Ok(FsStatOk {
+                attributes: self.attributes(&handle),
+                total_bytes: found.space_total.unwrap_or(0),
+                free_bytes: found.space_free.unwrap_or(0),
+                available_bytes: found.space_available.unwrap_or(0),
+                total_files: found.files_total.unwrap_or(0),
+                free_files: found.files_free.unwrap_or(0),
+                available_files: found.files_available.unwrap_or(0),
+                invariant_seconds: 0,
+            }),
+            Err(status) => FsStatResult::Fail(status, None),
+        };
+        self.answer(&result);
+    }
+
+    pub(super) fn file_system_limits(&mut self, asked: &FileArgs<'_>) {
+        let result = match self.file_system(asked.file) {
+            Ok((handle, found)) => FsInfoResult::Ok(FsInfoOk {
+                attributes: self.attributes(&handle),
+                read_max: TRANSFER_BYTES_MAX,
+                read_preferred: TRANSFER_BYTES_MAX,
+                read_multiple: 4096,
+                write_max: TRANSFER_BYTES_MAX,
+                write_preferred: TRANSFER_BYTES_MAX,
+                write_multiple: 4096,
+                directory_preferred: DIRECTORY_BYTES,
+                file_bytes_max: found.max_file_size.unwrap_or(limits::FILE_OFFSET_MAX),
+                time_delta: Time { seconds: 0, nanoseconds: 1 },
+                properties: FsProperties::LINK
+                    .with(FsProperties::SYMLINK)
+                    .with(FsProperties::HOMOGENEOUS)
+                    .with(FsProperties::CANSETTIME),
+            }),
+            Err(status) => FsInfoResult::Fail(status, None),
+        };
+        self.answer(&result);
+    }
+
+    pub(super) fn path_limits(&mut self, asked: &FileArgs<'_>) {
+        let result = match self.file_system(asked.file) {
+            Ok((handle, found)) => PathConfResult::Ok(PathConfOk {
+                attributes: self.attributes(&handle),
+                link_max: found.max_link.unwrap_or(1),
+                name_bytes_max: found.max_name.unwrap_or(255),
+                no_trunc: true,
+                chown_restricted: true,
+                case_insensitive: false,
+                case_preserving: true,
+            }),
+            Err(status) => PathConfResult::Fail(status, None),
+        };
+        self.answer(&result);
+    }
+}
+
+/// The maximum number of bytes of a READ or WRITE.
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// The preferred size of a page of a listing, in bytes.
+const DIRECTORY_BYTES: u32 = 64 << 10;

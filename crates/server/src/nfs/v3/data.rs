@@ -1,0 +1,185 @@
+//! Data: READ, WRITE, COMMIT, READLINK.
+
+use dafs_filer::IoKind;
+use dafs_files::io::{IoFile, check_range};
+use dafs_files::outcome::{Ended, Outcome};
+use dafs_files::reading::Reading;
+use dafs_nfs_wire::nfs3::{
+    CommitArgs, CommitOk, CommitResult, FileArgs, ReadArgs, ReadLinkOk, ReadLinkResult, ReadOk,
+    ReadResult, Stability as Asked, Status, WccData, WriteArgs, WriteOk, WriteResult,
+};
+use dafs_nfs_wire::xdr::{Opaque, Payload};
+use dafs_ops::Commit;
+use dafs_types::{CacheHint, FileHandle, Stability, StateId};
+
+use super::attributes::TRANSFER_BYTES_MAX;
+use super::{Before, Result, Service, Suspended, convert};
+use crate::guests::GuestRead;
+use crate::nfs::calls::{self, Progress};
+use crate::task::{Task, Work};
+
+impl Service<'_, '_, '_> {
+    pub(super) fn read(&mut self, asked: &ReadArgs<'_>) -> Progress {
+        let count = asked.count.min(TRANSFER_BYTES_MAX);
+        let io = self.handle(asked.file).and_then(|handle| {
+            Ok((handle, self.file_for(&handle, IoKind::Read, (asked.offset, count))?))
+        });
+        let (handle, io) = match io {
+            Ok(found) => found,
+            Err(status) => {
+                let attributes =
+                    self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+                self.answer(&ReadResult::Fail(status, attributes));
+                return Progress::Done;
+            }
+        };
+        let what = calls::Suspended::V3(Suspended::Read(handle));
+        let to = self.desk.calls.start(self.id, what);
+        let reading = Reading::new(io, asked.offset, count, CacheHint(0));
+        self.reactor.read_for_guest(to, reading);
+        Progress::Later
+    }
+
+    pub(super) fn finish_read(&mut self, handle: &FileHandle, found: &GuestRead) {
+        let length = found.length();
+        let attributes = self.attributes(handle);
+        let data = Payload::Elsewhere(length as usize);
+        self.answer(&ReadResult::Ok(ReadOk { attributes, count: length, eof: found.is_end, data }));
+    }
+
+    pub(super) fn fail_read(&mut self, handle: &FileHandle, status: Status) {
+        let attributes = self.attributes(handle);
+        self.answer(&ReadResult::Fail(status, attributes));
+    }
+
+    /// Returns the file of a READ or WRITE, after all checks.
+    fn file_for(
+        &mut self,
+        handle: &FileHandle,
+        kind: IoKind,
+        (offset, length): (u64, u32),
+    ) -> Result<IoFile> {
+        check_range(offset, length).map_err(convert::status_of)?;
+        let by = self.by.clone();
+        let reach = (offset, u64::from(length));
+        let mut files = self.reactor.files();
+        files.check_fence(&by, handle).map_err(convert::status_of)?;
+        files.check_locks(StateId::ANONYMOUS, handle, reach, kind).map_err(convert::status_of)?;
+        let found = files.unopened_file(&by, StateId::ANONYMOUS, handle, kind);
+        found.map_err(|why| self.not_done(why))
+    }
+
+    pub(super) fn write(&mut self, asked: &WriteArgs<'_>) -> Progress {
+        let handle = match self.handle(asked.file) {
+            Ok(handle) => handle,
+            Err(status) => {
+                self.answer(&WriteResult::Fail(status, WccData::default()));
+                return Progress::Done;
+            }
+        };
+        let before = self.before(&handle);
+        match self.begin_write(&handle, before, asked) {
+            Ok(Some(outcome)) => self.finish_write(&handle, before, &outcome),
+            Ok(None) => return Progress::Later,
+            Err(status) => {
+                let changes = self.changes(&handle, before);
+                self.answer(&WriteResult::Fail(status, changes));
+            }
+        }
+        Progress::Done
+    }
+
+    /// Starts a write. Returns its outcome if it is done already.
+    fn begin_write(
+        &mut self,
+        handle: &FileHandle,
+        before: Before,
+        asked: &WriteArgs<'_>,
+    ) -> Result<Option<Outcome>> {
+        let Payload::Here(bytes) = asked.data else { return Err(Status::ServerFault) };
+        // The count must be the length of the data (RFC 1813 section 3.3.7).
+        let length = u32::try_from(bytes.len()).ok().filter(|length| *length == asked.count);
+        let length = length.filter(|length| *length <= TRANSFER_BYTES_MAX).ok_or(Status::Inval)?;
+        let io = self.file_for(handle, IoKind::Write, (asked.offset, length))?;
+        let stability = match asked.stable {
+            Asked::Unstable => Stability::Unstable,
+            Asked::DataSync => Stability::DataSync,
+            Asked::FileSync => Stability::FileSync,
+        };
+        let what = calls::Suspended::V3(Suspended::Write(*handle, before));
+        let (calls, id) = (&mut *self.desk.calls, self.id);
+        let start = || calls.start(id, what);
+        Ok(self.reactor.write_for_guest(io, asked.offset, bytes, stability, start))
+    }
+
+    pub(super) fn finish_write(&mut self, handle: &FileHandle, before: Before, outcome: &Outcome) {
+        let file = self.changes(handle, before);
+        self.answer(&match &outcome.result {
+            Ok(Ended::Written(written)) => WriteResult::Ok(WriteOk {
+                file,
+                count: written.length,
+                committed: match written.committed {
+                    Stability::Unstable => Asked::Unstable,
+                    Stability::DataSync => Asked::DataSync,
+                    Stability::FileSync => Asked::FileSync,
+                },
+                verifier: written.verifier.0,
+            }),
+            _ => WriteResult::Fail(convert::failure_of(outcome), file),
+        });
+    }
+
+    pub(super) fn commit(&mut self, asked: &CommitArgs<'_>) -> Progress {
+        let handle = match self.object(asked.file) {
+            Ok(handle) => handle,
+            Err(status) => {
+                self.answer(&CommitResult::Fail(status, WccData::default()));
+                return Progress::Done;
+            }
+        };
+        let before = self.before(&handle);
+        let (offset, length) = (asked.offset, u64::from(asked.count));
+        let by = self.by.clone();
+        let committed = self.reactor.files().commit(&by, &Commit { file: handle, offset, length });
+        match committed {
+            Ok(dafs_files::outcome::Now::Done(outcome)) => {
+                self.finish_commit(&handle, before, &outcome);
+            }
+            Ok(dafs_files::outcome::Now::Later(left)) => {
+                let what = calls::Suspended::V3(Suspended::Commit(handle, before));
+                let to = self.desk.calls.start(self.id, what);
+                self.reactor.start(Task::new(to, Work::from(*left)));
+                return Progress::Later;
+            }
+            Err(fault) => {
+                let status = self.failed(&handle, fault);
+                let changes = self.changes(&handle, before);
+                self.answer(&CommitResult::Fail(status, changes));
+            }
+        }
+        Progress::Done
+    }
+
+    pub(super) fn finish_commit(&mut self, handle: &FileHandle, before: Before, outcome: &Outcome) {
+        let file = self.changes(handle, before);
+        self.answer(&match &outcome.result {
+            Ok(Ended::Committed(committed)) => {
+                CommitResult::Ok(CommitOk { file, verifier: committed.verifier.0 })
+            }
+            _ => CommitResult::Fail(convert::failure_of(outcome), file),
+        });
+    }
+
+    pub(super) fn read_link(&mut self, asked: &FileArgs<'_>) {
+        let text = self.object(asked.file).and_then(|handle| {
+            let by = self.by.clone();
+            let text = by.store().readlink(&by, &handle);
+            text.map_err(|error| self.failed(&handle, error))
+        });
+        let attributes = self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+        self.answer(&match &text {
+            Ok(text) => ReadLinkResult::Ok(ReadLinkOk { attributes, target: Opaque(text) }),
+            Err(status) => ReadLinkResult::Fail(*status, attributes),
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! NFS version 3 (RFC 1813): 22 procedures without state.
+//!
+//! Invariant: a call names its file by a handle and acts with the rights of its user. It is checked
+//! against the opens, locks, delegations and fences of all other clients.
+
+mod attributes;
+mod convert;
+mod data;
+mod listing;
+mod names;
+
+use dafs_files::caller::Caller;
+use dafs_files::outcome::NotDone;
+use dafs_nfs_wire::nfs3::{Arguments, Handle, Procedure, Status};
+use dafs_nfs_wire::rpc::Outcome;
+use dafs_nfs_wire::xdr::{Reader, Xdr};
+use dafs_ops::Fault;
+use dafs_types::FileHandle;
+
+use super::calls::{self, CallId, Progress};
+use super::front::Desk;
+use crate::guests::{GuestRead, GuestResult};
+use crate::reactor::Reactor;
+use crate::requests::handles;
+
+pub(super) use convert::{Before, status_of};
+
+/// The state that the version 3 service keeps between calls.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The boot number of the server.
+    _boot: u64,
+}
+
+/// The rest of a call, to be done when its operation has ended.
+#[derive(Debug)]
+pub(super) enum Suspended {
+    /// A READ that waits for the bytes of this file.
+    Read(FileHandle),
+    /// A WRITE to a file with these attributes before.
+    Write(FileHandle, Before),
+    /// A COMMIT of a file with these attributes before.
+    Commit(FileHandle, Before),
+    /// A SETATTR of a file with these attributes before.
+    SetAttributes(FileHandle, Before),
+    /// A CREATE of a file that exists and is being truncated; the directory, and its attributes
+    /// before.
+    Create(FileHandle, FileHandle, Before),
+}
+
+impl State {
+    pub(super) fn new(boot: u64) -> Self {
+        Self { _boot: boot }
+    }
+}
+
+/// A call of one procedure, and everything that serving it needs.
+struct Service<'s, 'f, 'r> {
+    desk: &'s mut Desk<'f>,
+    reactor: &'s mut Reactor<'r>,
+    id: CallId,
+    by: Caller,
+}
+
+/// The result of a procedure, or the status with which it fails.
+type Result<T> = std::result::Result<T, Status>;
+
+/// Serves a call.
+pub(super) fn serve(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    id: CallId,
+    procedure: u32,
+    reader: &mut Reader<'_>,
+) -> Progress {
+    let Some(procedure) = Procedure::from_number(procedure) else {
+        calls::fail(desk.writer, id.xid, Outcome::ProcUnavail);
+        return Progress::Done;
+    };
+    let Ok(arguments) = Arguments::decode(procedure, reader) else {
+        calls::fail(desk.writer, id.xid, Outcome::GarbageArgs);
+        return Progress::Done;
+    };
+    let Some(by) = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller()) else {
+        calls::fail(desk.writer, id.xid, Outcome::SystemErr);
+        return Progress::Done;
+    };
+    calls::begin(desk.writer, id.xid);
+    let mut service = Service { desk, reactor, id, by };
+    match arguments {
+        Arguments::Null(()) => {}
+        Arguments::GetAttr(asked) => service.get_attributes(&asked),
+        Arguments::SetAttr(asked) => return service.set_attributes(&asked),
+        Arguments::Lookup(asked) => service.look_up(&asked),
+        Arguments::Access(asked) => service.access(&asked),
+        Arguments::ReadLink(asked) => service.read_link(&asked),
+        Arguments::Read(asked) => return service.read(&asked),
+        Arguments::Write(asked) => return service.write(&asked),
+        Arguments::Create(asked) => return service.create(&asked),
+        Arguments::MkDir(asked) => service.make_directory(&asked),
+        Arguments::SymLink(asked) => service.make_link(&asked),
+        Arguments::MkNod(asked) => service.make_node(&asked),
+        Arguments::Remove(asked) => service.remove(&asked, false),
+        Arguments::RmDir(asked) => service.remove(&asked, true),
+        Arguments::Rename(asked) => service.rename(&asked),
+        Arguments::Link(asked) => service.link(&asked),
+        Arguments::ReadDir(asked) => service.list(&asked),
+        Arguments::ReadDirPlus(asked) => service.list_plus(&asked),
+        Arguments::FsStat(asked) => service.file_system_state(&asked),
+        Arguments::FsInfo(asked) => service.file_system_limits(&asked),
+        Arguments::PathConf(asked) => service.path_limits(&asked),
+        Arguments::Commit(asked) => return service.commit(&asked),
+    }
+    Progress::Done
+}
+
+/// Finishes a call whose operation has ended. The bytes of a READ go into `read`.
+pub(super) fn resume(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    id: CallId,
+    suspended: Suspended,
+    result: GuestResult,
+    read: &mut Option<GuestRead>,
+) -> Progress {
+    let guest = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller());
+    let Some(by) = guest else {
+        // The rules have changed, so the user is no longer admitted under the old ones.
+        if let GuestResult::Read(found) = result {
+            reactor.on_loan_done(found.cookie);
+        }
+        calls::fail(desk.writer, id.xid, Outcome::SystemErr);
+        return Progress::Done;
+    };
+    calls::begin(desk.writer, id.xid);
+    let mut service = Service { desk, reactor, id, by };
+    match (suspended, result) {
+        (Suspended::Read(file), GuestResult::Read(found)) => {
+            service.finish_read(&file, &found);
+            *read = Some(found);
+        }
+        (Suspended::Read(file), GuestResult::Outcome(outcome)) => {
+            service.fail_read(&file, convert::failure_of(&outcome));
+        }
+        (Suspended::Write(file, before), GuestResult::Outcome(outcome)) => {
+            service.finish_write(&file, before, &outcome);
+        }
+        (Suspended::Commit(file, before), GuestResult::Outcome(outcome)) => {
+            service.finish_commit(&file, before, &outcome);
+        }
+        (Suspended::SetAttributes(file, before), GuestResult::Outcome(outcome)) => {
+            service.finish_set_attributes(&file, before, &outcome);
+        }
+        (Suspended::Create(file, directory, before), GuestResult::Outcome(outcome)) => {
+            let created = match outcome.result {
+                Ok(_) => Ok(file),
+                Err(_) => Err(convert::failure_of(&outcome)),
+            };
+            service.finish_create(&directory, before, created);
+        }
+        // Only reads have bytes.
+        (_, GuestResult::Read(found)) => {
+            service.reactor.on_loan_done(found.cookie);
+            calls::fail(service.desk.writer, id.xid, Outcome::SystemErr);
+        }
+    }
+    Progress::Done
+}
+
+impl Service<'_, '_, '_> {
+    /// Returns the handle of a call in the form that the store uses now.
+    fn handle(&self, given: Handle<'_>) -> Result<FileHandle> {
+        let mut handle = FileHandle(given.0.try_into().map_err(|_| Status::BadHandle)?);
+        handles::renew(&*self.reactor.shared.whole_store, &mut handle);
+        Ok(handle)
+    }
+
+    /// Returns the handle of an object that the fences let the caller access.
+    fn object(&mut self, given: Handle<'_>) -> Result<FileHandle> {
+        let handle = self.handle(given)?;
+        let by = self.by.clone();
+        self.reactor.files().check_fence(&by, &handle).map_err(status_of)?;
+        Ok(handle)
+    }
+
+    /// Returns the status for an operation that was not done. An operation that would have to wait
+    /// for a delegation is refused, so that the client asks again; the recall goes on.
+    fn not_done(&mut self, why: NotDone) -> Status {
+        convert::status_of_protocol(self.reactor.without_waiting(why))
+    }
+
+    /// Returns the status for a failed operation. The server then searches for an object that it
+    /// must search for, so that it is found when the client asks again.
+    fn failed(&mut self, handle: &FileHandle, fault: impl Into<Fault>) -> Status {
+        let fault = fault.into();
+        if fault == Fault::Busy && self.reactor.shared.whole_store.must_search(handle) {
+            self.reactor.search_later(handle);
+        }
+        status_of(fault)
+    }
+
+    /// Appends results to the reply.
+    fn answer<'b>(&mut self, results: &impl Xdr<'b>) {
+        results.encode(self.desk.writer);
+    }
+}
