@@ -17,7 +17,7 @@ pub enum Defect {
     CloneUnwritten,
     /// A reactor is not woken when another reactor has put work into its mailbox.
     WakeNobody,
-    /// A reactor steps parked requests of connections that belong to other reactors.
+    /// A reactor executes steps of parked requests of connections that belong to other reactors.
     StepOthersTasks,
     /// Messages for connections of other reactors are lost.
     LoseOthersMessages,

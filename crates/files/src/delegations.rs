@@ -121,12 +121,12 @@ impl Delegations {
         self.files.get(file).map_or(FileKey(u64::MAX), |file| FileKey(file.key().0))
     }
 
-    /// Adds a delegated file, which is kept open from now on.
+    /// Adds an entry for a delegated file. The entry keeps the file open.
     pub fn enter(&mut self, handle: FileHandle, file: Arc<dyn File>) {
         self.files.insert(handle, file);
     }
 
-    /// Removes the files that are no longer delegated.
+    /// Removes the entries of files that are no longer delegated.
     pub fn forget_ended(&mut self, filer: &Filer) {
         self.files.retain(|_, file| filer.is_delegated(FileKey(file.key().0)));
     }

@@ -53,7 +53,8 @@ impl Recent {
         recent.filter(|r| r.state == state && r.handle == *handle)
     }
 
-    /// Adds a file to the table. It replaces the file that uses the same slot.
+    /// Adds an entry for a file to the table. The new entry replaces the entry that uses the same
+    /// slot.
     pub fn remember(&mut self, recent: RecentFile) {
         self.files[slot_of(recent.state)] = Some(recent);
     }

@@ -77,7 +77,8 @@ impl Opened {
         self.records.insert(state, record);
     }
 
-    /// Removes and returns an open. Removes the file too if this was its last open.
+    /// Removes and returns an open. If this was the last open of the file, also removes the file's
+    /// entry.
     pub fn forget(&mut self, state: StateId) -> Option<OpenRecord> {
         let record = self.records.remove(&state)?;
         if let Some(entry) = self.files.get_mut(&record.handle) {

@@ -75,22 +75,22 @@ impl DirectReads {
         self.given.len() < GIVEN_MAX && of_user < PER_USER_MAX && of_session < PER_SESSION_MAX
     }
 
-    /// Removes the file that was handed over under a delegation, because the delegation has ended
-    /// and its holder no longer reads the file directly.
+    /// Removes the entry of the file that was handed over under a delegation, because the
+    /// delegation has ended and its holder no longer reads the file directly.
     pub(crate) fn end(&mut self, filer: &mut Filer, delegation: StateId) {
         if let Some(given) = self.given.remove(&delegation) {
             filer.leave_fence(operation_of_given(given.name));
         }
     }
 
-    /// Removes the files that were handed over to a connection that has ended. The client stops
-    /// reading these files directly as soon as it notices the end of the connection.
+    /// Removes the entries of files that were handed over to a connection that has ended. The
+    /// client stops reading these files directly as soon as it notices the end of the connection.
     pub(crate) fn end_of(&mut self, filer: &mut Filer, endpoint: EndpointId) {
         self.end_where(filer, |_, _, given| given.endpoint == endpoint);
     }
 
-    /// Removes the handed-over files whose delegations have ended without a message from the
-    /// clients that held them.
+    /// Removes the entries of handed-over files whose delegations have ended without a message from
+    /// the clients that held them.
     pub(crate) fn end_lapsed(&mut self, filer: &mut Filer) {
         self.end_where(filer, |filer, state, given| {
             !filer.is_delegation_in_force(given.client, state)

@@ -123,9 +123,10 @@ impl Reactor<'_> {
         self.resume_in_order(for_room, None);
     }
 
-    /// Steps the tasks that waited for the same event, in order, although perhaps only the first
-    /// can continue. At the first task whose connection belongs to another reactor, hands this task
-    /// and all later tasks over to that reactor, so that the order is kept.
+    /// Executes the next steps of the tasks that waited for the same event, in order, although
+    /// perhaps only the first can continue. At the first task whose connection belongs to another
+    /// reactor, hands this task and all later tasks over to that reactor, so that the order is
+    /// kept.
     fn resume_in_order(&mut self, mut waiting: Vec<TaskId>, error: Option<StoreError>) {
         for place in 0..waiting.len() {
             let task = self.shared.tasks.get(waiting[place]);

@@ -41,7 +41,7 @@ pub(crate) struct Waiting {
     /// Changes of fencing lists that wait for operations of fenced clients.
     fencing: Fencing,
     /// Requests that wait until their intents are durable in the journal, and replies that wait
-    /// until their records are.
+    /// until their records are durable.
     journaled: JournaledRequests,
 }
 
@@ -102,7 +102,7 @@ impl Waiting {
         &self.journaled
     }
 
-    /// Returns the number of requests that wait for delegations.
+    /// Returns the number of requests that wait for the return of delegations.
     pub(crate) fn held_count(&self) -> usize {
         self.held.count()
     }

@@ -24,7 +24,7 @@ pub struct DelegationPolicy {
     pub per_client_max: u32,
     /// The maximum number of read delegations of one file.
     pub per_file_max: u32,
-    /// The maximum number of requests that may wait for delegations to be returned.
+    /// The maximum number of requests that may wait for the return of delegations.
     pub waiters_max: u32,
     /// The time that a client has to return a delegation. It is never less than the lease, because
     /// a client that cannot be reached does not know before the end of its lease that it has lost
@@ -119,7 +119,7 @@ impl QuietFiles {
         }
     }
 
-    /// Removes the files whose quiet time has ended.
+    /// Removes the entries of files whose quiet time has ended.
     pub(super) fn expire(&mut self, now: Moment) {
         while self.order.front().is_some_and(|&(until, _)| until <= now) {
             self.forget_first();

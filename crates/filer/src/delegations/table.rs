@@ -68,7 +68,7 @@ pub struct DelegationCounters {
     pub delayed: u64,
 }
 
-/// A file with its delegations and the requests that wait for them.
+/// The delegations of a file, and the requests that wait for the return of these delegations.
 #[derive(Debug, Default)]
 pub(super) struct DelegatedFile {
     pub holders: Vec<u32>,
@@ -123,8 +123,8 @@ impl DelegationTable {
         self.files.contains_key(&file)
     }
 
-    /// Returns true if a client has delegations in force. Its state must then be kept until its
-    /// lease expires.
+    /// Returns true if a client has delegations in force. The client's state must then be kept
+    /// until the client's lease expires.
     #[must_use]
     pub fn holds_any(&self, client: ClientId) -> bool {
         self.clients

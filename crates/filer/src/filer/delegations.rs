@@ -208,7 +208,7 @@ impl Filer {
         }
     }
 
-    /// Removes a request that waits for delegations, because it will not be executed.
+    /// Removes a request that waits for the return of delegations, because it will not be executed.
     pub fn abandon_waiter(&mut self, waiter: WaiterId) {
         self.delegations.abandon(waiter);
     }

@@ -234,8 +234,8 @@ impl LockTable {
         number
     }
 
-    /// Removes a lock. The caller must handle its record, and must remove the file and owner if
-    /// they have no other locks or waiters.
+    /// Removes a lock. The caller must handle its record, and must remove the entries of the file
+    /// and of the owner if they have no other locks or waiters.
     pub(super) fn remove_hold(&mut self, number: HoldKey) -> Hold {
         let hold = self.holds.remove(number).expect("a hold is removed once");
         let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
@@ -282,7 +282,7 @@ impl LockTable {
         }
     }
 
-    /// Removes a file that has neither locks nor waiters.
+    /// Removes the entry of a file that has neither locks nor waiters.
     pub(super) fn forget_file_if_idle(&mut self, file: FileKey) {
         if self.files.get(&file).is_some_and(|locks| locks.holds == 0 && locks.queue.is_empty()) {
             self.files.remove(&file);

@@ -214,8 +214,8 @@ impl LockTable {
         }
     }
 
-    /// Removes a waiter and queues `action` for the server. Removes the owner too if it has no
-    /// other locks or waiters.
+    /// Removes a waiter and queues `action` for the server. Also removes the entry of the waiter's
+    /// owner if the owner has no other locks or waiters.
     pub(super) fn dismiss(&mut self, number: WaiterKey, action: LockAction) {
         let owner = self.waiters[number].owner;
         self.leave_queue(Some(number));

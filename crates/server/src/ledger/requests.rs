@@ -35,7 +35,7 @@ use crate::waiting::fencing::operation_of_intent;
 pub(super) enum AwaitingIntent {
     /// Executes the request with this encoded operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
-    /// Steps the task with this id.
+    /// Executes the next step of the task with this id.
     Task(TaskId),
 }
 

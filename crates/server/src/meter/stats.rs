@@ -42,7 +42,7 @@ pub struct ServerStats {
     pub filer: Counters,
     /// The counters of sessions and their credits.
     pub sessions: SessionCounters,
-    /// The counters of delegations and of requests that waited for delegations.
+    /// The counters of delegations and of requests that waited for the return of delegations.
     pub delegations: DelegationCounters,
     /// The number of requests that wait for the return of delegations.
     pub held_requests: usize,

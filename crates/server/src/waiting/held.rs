@@ -12,7 +12,7 @@ use dafs_types::{Moment, QuickMap};
 use crate::reply_to::ReplyTo;
 use crate::requests::set_aside::SetAside;
 
-/// All requests that wait for delegations.
+/// All requests that wait for the return of delegations.
 #[derive(Default)]
 pub(super) struct HeldRequests {
     all: QuickMap<WaiterId, HeldRequest>,

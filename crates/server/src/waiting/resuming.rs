@@ -255,8 +255,8 @@ impl Reactor<'_> {
         self.continue_with(waiter, Some(told));
     }
 
-    /// Ends the requests to delegation holders whose deadline has passed, and removes handed-over
-    /// files whose delegations have ended.
+    /// Ends the requests to delegation holders whose deadline has passed, and removes the entries
+    /// of handed-over files whose delegations have ended.
     pub(crate) fn tick_delegations(&mut self) {
         for waiter in self.shared.waiting.held.overdue(self.shared.life.now()) {
             self.on_holder_reply(waiter, None);

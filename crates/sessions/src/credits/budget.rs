@@ -14,12 +14,13 @@ pub(crate) struct Budget {
     /// The number of credits that are reserved for channels that may still open, one credit for
     /// each channel.
     pub(super) reserved: u32,
-    /// The sum of the weights of the windows (channels) that contend for scarce credits.
+    /// The sum of the weights of the channels that contend for scarce credits.
     pub(super) contending_weight: u32,
     pub(super) contending_charge: u32,
-    /// The number of credits within their shares that windows (channels) need but could not get.
+    /// The number of credits that channels need and that their shares allow, but that they could
+    /// not get.
     pub(super) missing: u32,
-    /// The number of windows (channels) that would take more credits if more were free.
+    /// The number of channels that would take more credits if more were free.
     pub(super) wanting: u32,
 }
 
@@ -82,7 +83,8 @@ impl Budget {
         self.charged + self.reserved < self.total / 2
     }
 
-    /// Returns the number of credits that contending windows (channels) have or could get.
+    /// Returns the number of credits that the channels that contend for scarce credits have or
+    /// could get.
     fn pool(&self) -> u64 {
         u64::from(self.contending_charge) + u64::from(self.available())
     }

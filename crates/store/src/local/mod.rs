@@ -222,7 +222,8 @@ pub struct Shared {
 struct ExportRoot {
     name: OsString,
     id: u64,
-    /// The export's number in handles of older versions, which did not contain the server's node.
+    /// The export's number in handles of older versions, which did not contain the server's node
+    /// number.
     old_id: u64,
     root: Arc<Node>,
     /// True if the export's root is the root of a mounted file system, so that all its objects are
@@ -362,8 +363,8 @@ impl LocalStore {
         }
     }
 
-    /// Converts a handle of an older version, which does not contain the server's node, to the
-    /// current form. Returns `None` for other handles.
+    /// Converts a handle of an older version, which does not contain the server's node number, to
+    /// the current form. Returns `None` for other handles.
     fn renew(&self, handle: &FileHandle) -> Option<FileHandle> {
         if handle.birth_node() == 0 {
             return None;
@@ -498,7 +499,8 @@ fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>)
     mounts.iter().any(|mount| mount.id == mount_id && mount.root == b"/" && mount.point == path)
 }
 
-/// Returns the first 8 bytes of a handle, which identify the export and the server's node.
+/// Returns the first 8 bytes of a handle, which identify the export and the server (by its node
+/// number).
 fn export_word(handle: &FileHandle) -> u64 {
     handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }

@@ -5,15 +5,16 @@
 //!
 //! A handle consists of:
 //! - 6 bytes: the export.
-//! - 2 bytes: the node of the server that created the object; 0 if that server has no partners.
+//! - 2 bytes: the node number of the server that created the object; 0 for a server without
+//!   partners.
 //! - 8 bytes: the file system; 0 for the file system of the export's root.
 //! - 4 bytes: one byte each: the form, the length of a kernel handle, the facet, and zero.
 //! - 4 bytes: the type of a kernel handle, or zero.
 //! - 32 bytes: the body. For a named attribute, its last 8 bytes are the hash of the name.
 //! - 8 bytes: the seal.
 //!
-//! Handles of older versions have 8 bytes for the export and no node. They remain valid without a
-//! time limit, but replies contain handles in the new form.
+//! Handles of older versions have 8 bytes for the export and no node number. They remain valid
+//! without a time limit, but replies contain handles in the new form.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -62,7 +63,7 @@ impl Identity {
 /// The decoded parts of a handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// The number of the export, with the server's node in the upper 16 bits; see
+    /// The number of the export, with the server's node number in the upper 16 bits; see
     /// [`Sealer::export_id`].
     pub export: u64,
     /// The number of the file system beneath the export; 0 for the file system of the export's
@@ -119,14 +120,14 @@ impl Sealer {
     /// Returns the number that stands for an export in handles. It depends on the export's name,
     /// not on the export's position in the configuration.
     ///
-    /// The upper 16 bits of the number are 0; handles have the server's node there. The number 0
+    /// The upper 16 bits of the number are 0; handles have the node number there. The number 0
     /// means the virtual root.
     pub(super) fn export_id(&self, name: &[u8]) -> u64 {
         (self.old_export_id(name) & EXPORT_MASK).max(1)
     }
 
     /// Returns the 64-bit number that stands for an export in handles of older versions, which
-    /// contain no node.
+    /// contain no node number.
     pub(super) fn old_export_id(&self, name: &[u8]) -> u64 {
         self.hash(b"export", name)
     }
@@ -137,7 +138,7 @@ impl Sealer {
     }
 
     /// Returns a file number for an object without an inode number. It has 52 bits, which is the
-    /// range of file numbers of one node.
+    /// range of file numbers of one server.
     pub(super) fn file_number(&self, handle: &FileHandle) -> u64 {
         // Set the top bit: no local file system uses inode numbers as high as this.
         self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
@@ -227,9 +228,9 @@ impl Sealer {
 const KEY_FILE: &str = "handle.key";
 const SEALED: usize = 56;
 /// The lower 48 bits of the first word of a handle, which hold the export's number. The upper 16
-/// bits hold the server's node.
+/// bits hold the server's node number.
 const EXPORT_MASK: u64 = (1 << 48) - 1;
-/// The highest bit of a file number below the bits for the node.
+/// The highest bit of a file number below the bits of the server's node number.
 const FILE_NUMBER_TOP: u64 = 1 << 51;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;

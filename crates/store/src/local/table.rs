@@ -67,7 +67,7 @@ impl NodeTable {
         Some(node.clone())
     }
 
-    /// Returns the nodes to check now that this time has passed since the last call. Each node is
+    /// Returns the nodes to check now. `elapsed` is the time since the last call. Each node is
     /// checked once in every [`LOOK_PERIOD`].
     pub(super) fn next_part(&mut self, elapsed: Duration) -> Vec<Arc<Node>> {
         let part = elapsed.as_secs_f64() / LOOK_PERIOD.as_secs_f64();
