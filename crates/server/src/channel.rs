@@ -108,7 +108,7 @@ pub(crate) struct Channels {
     /// The number of bytes held for checksummed writes that are not verified yet, including writes
     /// of connections that have ended.
     sealed_bytes: usize,
-    /// Callers that are not connections of an interface.
+    /// The guests, which are callers without a DAFS connection, such as users of NFS clients.
     guests: Guests,
 }
 
@@ -121,13 +121,13 @@ impl Channels {
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0, guests }
     }
 
-    /// Returns the callers that are not connections of an interface.
+    /// Returns the guests, which are callers without a DAFS connection.
     #[inline]
     pub(crate) fn guests(&self) -> &Guests {
         &self.guests
     }
 
-    /// Returns the callers that are not connections of an interface, to modify them.
+    /// Returns the guests, which are callers without a DAFS connection, to modify them.
     #[inline]
     pub(crate) fn guests_mut(&mut self) -> &mut Guests {
         &mut self.guests

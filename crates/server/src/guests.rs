@@ -1,10 +1,12 @@
 //! Callers that are not DAFS connections, such as users of NFS clients.
 //!
-//! A request of a guest carries an endpoint id, as a request of a DAFS connection does, so that
-//! tasks, locks and fences treat both alike. Its result is not sent over the interface: the protocol
-//! that the guest uses takes it from [`GuestResults`] and encodes its own reply.
+//! Like a request of a DAFS connection, a request of a guest carries an endpoint id, so that tasks,
+//! locks and fencing lists treat both in the same way. The result of a guest's request is not sent
+//! over the network interface. Instead, the code of the guest's protocol takes the result from
+//! [`GuestResults`] and encodes the reply.
 //!
-//! Invariant: an endpoint id refers to the same guest for the whole time in which a request uses it.
+//! Invariant: an endpoint id refers to the same guest for the whole time in which a request uses
+//! it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use smallvec::SmallVec;
 use crate::moving::transfer::Cookie;
 use crate::reply_to::ReplyTo;
 
-/// A user of a client that speaks another protocol.
+/// A user of a client whose protocol is not DAFS.
 #[derive(Debug)]
 pub(crate) struct Guest {
     endpoint: EndpointId,
@@ -61,7 +63,7 @@ pub(crate) struct GuestRead {
     pub pieces: SmallVec<[(u64, u32); 4]>,
     /// True if the file ends after these bytes.
     pub is_end: bool,
-    /// Identifies the loan of the pieces, which must be ended when they were sent.
+    /// Identifies the loan of the pieces. The loan must be ended when the pieces have been sent.
     pub cookie: Cookie,
 }
 
@@ -86,7 +88,8 @@ impl Guests {
         Self { owner, slots: Vec::new(), free: Vec::new(), next: 1 }
     }
 
-    /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many.
+    /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many
+    /// guests.
     pub(crate) fn insert(&mut self, who: Arc<Identity>, party: Party) -> Option<EndpointId> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -109,8 +112,8 @@ impl Guests {
         guest.filter(|guest| guest.endpoint == endpoint)
     }
 
-    /// Removes a guest. Its requests that are still in progress count as those of a client that has
-    /// disconnected.
+    /// Removes a guest. The guest's requests in progress are treated like those of a client that
+    /// has disconnected.
     pub(crate) fn remove(&mut self, endpoint: EndpointId) -> Option<Guest> {
         self.get(endpoint)?;
         self.free.push(endpoint.index() as u32);
@@ -129,11 +132,11 @@ impl GuestResults {
         self.ended.pop_front()
     }
 
-    /// Returns true if there is a result.
+    /// Returns true if a result waits to be taken.
     pub(crate) fn is_any(&self) -> bool {
         !self.ended.is_empty()
     }
 }
 
-/// The maximum number of guests: users of clients with state or with requests in progress.
+/// The maximum number of guests.
 const GUESTS_MAX: usize = 1 << 16;

@@ -25,9 +25,9 @@ use crate::requests::set_aside::SetAside;
 
 /// One entry of work in a mailbox.
 pub(crate) enum Handoff {
-    /// These parked tasks can be stepped again, in this order. If the job that the tasks waited for
-    /// has failed, the error is included. The first task's connection belongs to the receiving
-    /// reactor.
+    /// Executes the next steps of these parked tasks, in this order. If the job that the tasks
+    /// waited for has failed, the error is included. The first task's connection belongs to the
+    /// receiving reactor.
     Resume(Vec<TaskId>, Option<StoreError>),
     /// A request that was set aside can be executed now.
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },

@@ -41,7 +41,7 @@ impl Buffers {
 #[derive(Clone, Debug)]
 pub(crate) enum ReadTarget {
     Inline,
-    /// The protocol of a guest, which sends the bytes itself.
+    /// The code of a guest's protocol, which sends the bytes itself.
     Guest,
     Direct(Buffers),
     /// The client's buffers, and the bytes gathered so far, in a session with checksums. The bytes

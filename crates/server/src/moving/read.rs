@@ -73,7 +73,8 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Starts a read of a guest. Its result arrives in [`crate::guests::GuestResults`].
+    /// Starts a read of a guest. The result of the read is added to
+    /// [`crate::guests::GuestResults`].
     pub(crate) fn read_for_guest(&mut self, to: ReplyTo, reading: Reading) {
         self.start_read(to, ReadTask { reading, target: ReadTarget::Guest });
     }

@@ -114,8 +114,9 @@ impl Reactor<'_> {
         Ok(())
     }
 
-    /// Writes bytes of a guest. Returns the outcome if the write is done, which is the usual case for
-    /// an unstable write. Otherwise calls `start` for the destination of the outcome.
+    /// Executes a write of a guest. Returns the outcome if the write is complete, which is usual
+    /// for an unstable write. Otherwise calls `start`, which returns the destination for the
+    /// outcome.
     pub(crate) fn write_for_guest(
         &mut self,
         io: IoFile,

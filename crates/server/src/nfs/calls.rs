@@ -12,14 +12,14 @@ use dafs_types::{SequenceNumber, StreamId};
 use super::v3;
 use crate::reply_to::ReplyTo;
 
-/// The identification of a call: its connection, its number there, and its user.
+/// Identifies a call by its connection, its number on that connection, and its user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallId {
     /// The connection on which the call has arrived.
     pub link: LinkId,
-    /// The number that the reply repeats.
+    /// The call's number, which the client has chosen and the reply repeats.
     pub xid: u32,
-    /// The user of the call, as the server knows it.
+    /// The endpoint id that stands for the user of the call.
     pub user: EndpointId,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Waiting {
     pub what: Suspended,
 }
 
-/// The rest of a call, to be done when its operation has ended.
+/// The data for finishing a call after the operation that it waits for has ended.
 #[derive(Debug)]
 pub(super) enum Suspended {
-    /// A call of NFSv3.
+    /// A call of NFS version 3.
     V3(v3::Suspended),
 }
 
-/// The calls that wait.
+/// The calls that wait for operations on files.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     waiting: Slab<Waiting>,
@@ -46,9 +46,10 @@ pub(super) struct Calls {
 /// The progress of a call.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// The reply is in the writer.
+    /// The complete reply is in the writer.
     Done,
-    /// The call waits. An operation was started with the destination that [`Calls::start`] returned.
+    /// The call waits for an operation, whose result goes to the destination that [`Calls::start`]
+    /// returned.
     Later,
 }
 
@@ -72,13 +73,13 @@ impl Calls {
     }
 }
 
-/// Begins the reply to a call that was accepted and carried out.
+/// Writes the start of the reply to a call that is executed. The caller appends the results.
 pub(super) fn begin(writer: &mut Writer, xid: u32) {
     writer.clear();
     rpc::encode_reply(xid, rpc::success(Auth::NONE), writer);
 }
 
-/// Writes the reply to a call that was accepted but not carried out.
+/// Writes the reply to a call that was accepted but not executed.
 pub(super) fn fail(writer: &mut Writer, xid: u32, outcome: Outcome) {
     refuse(writer, xid, rpc::failure(Auth::NONE, outcome));
 }
@@ -94,7 +95,8 @@ pub(super) fn refuse(writer: &mut Writer, xid: u32, body: ReplyBody<'_>) {
     rpc::encode_reply(xid, body, writer);
 }
 
-/// Returns the outcome of a call to a version that the server does not have.
+/// Returns the outcome of a call to an unsupported version of a program. `low` and `high` are the
+/// lowest and the highest supported version.
 pub(super) fn mismatch(low: u32, high: u32) -> Outcome {
     Outcome::ProgMismatch(Versions { low, high })
 }

@@ -4,27 +4,28 @@ use std::net::SocketAddr;
 
 use crate::access::authorize::Origin;
 
-/// Settings for NFS clients. An NFS client states the numbers of its users itself (AUTH_SYS), so the
-/// server must know which machines it believes.
+/// Settings for NFS clients. An NFS client states the ids of its users itself, without proof
+/// (AUTH_SYS), so the server must know which machines to believe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsConfig {
     /// The addresses to listen on. The usual port is 2049.
     pub listen: Vec<SocketAddr>,
-    /// The machines whose statements about users are believed. If the list is empty, only this
-    /// machine.
+    /// The machines whose statements about user ids are believed. If the list is empty, only this
+    /// machine is believed.
     pub clients: Vec<Origin>,
-    /// True to believe clients whose port is 1024 or higher, which any user of a machine can open.
+    /// True if clients are believed whatever their port is. False if only clients with a port below
+    /// 1024 are believed, because any user of a machine can open the other ports.
     pub any_port: bool,
 }
 
 impl NfsConfig {
-    /// Returns settings that serve clients of this machine, at these addresses.
+    /// Returns settings that listen on these addresses and believe only this machine.
     #[must_use]
     pub fn at(listen: Vec<SocketAddr>) -> Self {
         Self { listen, clients: Vec::new(), any_port: false }
     }
 
-    /// Returns true if the statements of a client about its users are believed.
+    /// Returns true if the server believes the user ids that this client states.
     pub(crate) fn believes(&self, peer: SocketAddr) -> bool {
         let address = peer.ip().to_canonical();
         let is_listed = match self.clients.is_empty() {
@@ -35,7 +36,7 @@ impl NfsConfig {
     }
 }
 
-/// Only the superuser of a machine can open ports below this number.
+/// The lowest port that any user of a machine can open. Only the superuser can open lower ports.
 const PRIVILEGED_PORTS: u16 = 1024;
 
 #[cfg(test)]

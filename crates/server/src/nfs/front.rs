@@ -1,8 +1,8 @@
-//! Connections of NFS clients: from records to calls, and from results to replies.
+//! Connections of NFS clients: turns received records into calls, and results into replies.
 //!
 //! Invariants:
-//! - The number of calls in progress and of unsent bytes is limited for each connection. A
-//!   connection beyond a limit is not read.
+//! - The number of calls in progress and the number of unsent bytes are limited for each
+//!   connection. While a connection is at a limit, the server does not read from it.
 //! - A turn serves a limited number of calls, so that other reactors get their turns.
 
 use std::net::SocketAddr;
@@ -38,18 +38,18 @@ pub(crate) struct Front {
     v3: v3::State,
 }
 
-/// A connection of a client.
+/// The connection of an NFS client.
 struct Link {
     id: LinkId,
     peer: SocketAddr,
-    /// True if the client's statements about its users are believed.
+    /// True if the server believes the user ids that the client states in its calls.
     is_believed: bool,
-    /// The number of calls that wait for operations.
+    /// The number of this connection's calls that wait for operations on files.
     waiting: usize,
     is_paused: bool,
 }
 
-/// The parts of the front that serving a call needs.
+/// The fields of [`Front`] that are needed to serve a call.
 pub(super) struct Desk<'f> {
     pub calls: &'f mut Calls,
     pub writer: &'f mut Writer,
@@ -95,12 +95,13 @@ impl Front {
         self.records.wait(pause);
     }
 
-    /// Closes connections whose peers do not read.
+    /// Closes the connections of clients that do not read their replies.
     pub(super) fn tick(&mut self, now: Instant) {
         self.records.tick(now);
     }
 
-    /// Handles the events of connections. Returns true if there are more.
+    /// Handles the events of connections. Returns true if events are left, because this turn has
+    /// served as many calls as it may.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
@@ -166,7 +167,9 @@ impl Front {
         self.links.get_mut(id.index())?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Counts the calls of a connection that wait, and stops reading from it while there are many.
+    /// Counts one more waiting call of a connection if `is_more` is true, otherwise one less. While
+    /// too many calls wait or too many bytes are unsent, the server does not read from the
+    /// connection.
     fn count_waiting(&mut self, id: LinkId, is_more: bool) {
         let unsent = self.records.unsent(id);
         let Some(link) = self.link(id) else { return };
@@ -241,7 +244,8 @@ impl Front {
         self.follow(reactor, id, progress, None);
     }
 
-    /// Returns the user of a call, if its credentials are accepted.
+    /// Returns the endpoint id that stands for the user of a call. The error says why the call's
+    /// credentials are not accepted.
     fn user_of(
         &mut self,
         reactor: &mut Reactor<'_>,
@@ -277,7 +281,7 @@ impl Front {
         }
     }
 
-    /// Sends the reply in the writer. Its payload is what a read has found.
+    /// Sends the reply that is in the writer. The bytes of `read` are sent as the reply's payload.
     fn send(&mut self, reactor: &mut Reactor<'_>, link: LinkId, read: Option<GuestRead>) {
         if let Some(fault) = self.writer.fault() {
             // The replies are within their limits, so this is a mistake of this server.
@@ -306,15 +310,16 @@ impl Front {
     }
 }
 
-/// The length of the longest call: a WRITE of 1 MiB and its header.
+/// The length of the longest call in bytes: a WRITE of 1 MiB and its header.
 const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of connections of NFS clients.
 const CONNECTIONS_MAX: usize = 4096;
-/// The time for which a client may not read a pending reply before its connection is closed.
+/// How long a client may leave a pending reply unread before the server closes the connection.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The maximum number of calls of a connection that wait for operations.
+/// The number of waiting calls of a connection at which the server stops reading from the
+/// connection.
 const CALLS_MAX: usize = 256;
-/// The number of bytes of pending replies at which a connection is not read.
+/// The number of bytes of unsent replies at which the server stops reading from a connection.
 const UNSENT_BYTES_MAX: u64 = 8 << 20;
-/// The maximum number of calls that are served before other reactors get a turn.
+/// The maximum number of calls that the reactor serves in one turn.
 const CALLS_IN_TURN: usize = 64;

@@ -2,8 +2,8 @@
 //!
 //! NFS clients are served by one more reactor, with sockets in place of DAFS connections. A call
 //! becomes the same operations on files that DAFS requests become, so both kinds of clients share
-//! names, opens, locks, delegations, fences and the cache. This module contains what only NFS has:
-//! calls, sessions, compounds, and the encoding of results.
+//! names, opens, locks, delegations, fencing lists and the cache. This module contains what only
+//! NFS has: calls, sessions, compounds, and the encoding of results.
 //!
 //! Invariants:
 //! - The payload of a READ goes from the cache to the socket without a copy in this process.

@@ -1,4 +1,4 @@
-//! MOUNT version 3: from the path of an export to its handle.
+//! MOUNT version 3, by which a client finds the handle of an export from the export's path.
 //!
 //! Invariant: a client gets a handle only for a directory that its rules let it see.
 
@@ -47,7 +47,8 @@ pub(super) fn serve(
     Progress::Done
 }
 
-/// Returns the handle of the directory at a path of exports.
+/// Returns the handle of the directory at a path, which starts at the root of the exports that the
+/// user sees.
 fn find(reactor: &mut Reactor<'_>, id: CallId, path: &[u8]) -> Result<FileHandle, MountStatus> {
     let guest = reactor.shared.channels.guests().get(id.user).ok_or(MountStatus::Acces)?;
     let by = guest.caller();
@@ -101,7 +102,7 @@ impl Exports {
     }
 }
 
-/// The maximum number of names in the path of a mount.
+/// The maximum number of names in a path to mount.
 const COMPONENTS_MAX: usize = 1024;
 /// The maximum number of exports in a reply.
 const EXPORTS_MAX: usize = 65_536;

@@ -29,7 +29,7 @@ pub(crate) fn serve_nfs(own: &mut Own, mut front: Front, hold: &mut impl Hold, s
     }
 }
 
-/// Handles the calls that have arrived, and the results of calls that had to wait.
+/// Handles the calls that have arrived, and finishes the calls whose operations have ended.
 fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     let now = reactor.present();
     reactor.shared.life.pass_to(now);
@@ -44,5 +44,5 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     rest
 }
 
-/// The interval at which connections are checked for peers that do not read.
+/// The interval at which the server looks for clients that do not read their replies.
 const TICK: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
-//! The users of NFS clients: from the credentials in a call to the caller of an operation.
+//! The users of NFS clients: finds the caller of an operation from the credentials in a call.
 //!
 //! Invariant: a user is admitted under the access rules that are in force. When the rules change,
-//! every user is checked again with its next call.
+//! every user is checked again at the user's next call.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use dafs_types::{AuthType, Credentials};
 use crate::access::authorize::{AccessRules, PeerFacts, TransportKind};
 use crate::reactor::Shared;
 
-/// The users of NFS clients that were admitted.
+/// The admitted users of NFS clients.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     /// The rules under which the users were admitted.
@@ -25,19 +25,21 @@ pub(super) struct Users {
     fences: HashMap<IpAddr, FenceKey>,
 }
 
-/// A user of a client.
+/// A user of an NFS client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct User {
     /// The address of the client's machine.
     pub address: IpAddr,
-    /// The credentials that the client states; nobody's if it states none.
+    /// The credentials that the client states. If it states none, the credentials of an
+    /// unauthenticated user.
     pub credentials: Credentials,
     /// The client that owns the user's state. [`ClientKey::NONE`] for clients of NFSv3.
     pub client: ClientKey,
 }
 
 impl Users {
-    /// Returns the guest for a user. `None` if the access rules refuse the user.
+    /// Returns the endpoint id that stands for a user. `None` if the access rules refuse the user
+    /// or there are too many users.
     pub(super) fn admit(&mut self, shared: &mut Shared, user: &User) -> Option<EndpointId> {
         let rules = shared.entrance.rules();
         if !self.rules.as_ref().is_some_and(|own| Arc::ptr_eq(own, &rules)) {
@@ -87,15 +89,17 @@ impl Users {
         });
     }
 
-    /// Removes all users. Their next calls admit them again. Requests in progress keep their guests
-    /// alive through the tasks' own references, or end as those of a disconnected client.
+    /// Removes all users. A user is admitted again at the user's next call. Requests in progress
+    /// end like those of a client that has disconnected, or continue with the references that their
+    /// tasks hold.
     fn forget_all(&mut self, shared: &mut Shared) {
         for (_, endpoint) in self.admitted.drain() {
             shared.channels.guests_mut().remove(endpoint);
         }
     }
 
-    /// Returns the fence identity of a machine: `nfs:` and its address.
+    /// Returns the key of a client machine's fence identity, which is `nfs:` followed by the
+    /// address.
     fn fence_of(&mut self, shared: &mut Shared, address: IpAddr) -> Option<FenceKey> {
         if let Some(key) = self.fences.get(&address) {
             return Some(*key);
@@ -113,7 +117,8 @@ impl Users {
     }
 }
 
-/// The maximum number of users that are kept. With more, all are admitted again.
+/// The maximum number of admitted users. At this number all users are removed, and each is admitted
+/// again at the user's next call.
 const USERS_MAX: usize = 1 << 15;
 /// The maximum number of client machines whose fence identities are kept.
 const ADDRESSES_MAX: usize = 1 << 14;

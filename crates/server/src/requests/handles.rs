@@ -50,8 +50,8 @@ fn renew_all(store: &dyn Store, request: &mut Request<'_>) {
     named_mut(request).into_iter().flatten().for_each(|handle| renew(store, handle));
 }
 
-/// Returns true if only the store can convert the handle. A server without partners issues handles
-/// with node number 0, which need no conversion.
+/// Returns true if only the store can convert the handle. Handles with node number 0, which a
+/// server without other nodes issues, need no conversion.
 #[inline(always)]
 fn is_unusual(handle: &FileHandle) -> bool {
     handle.birth_node() != 0

@@ -5,8 +5,8 @@
 //!
 //! A handle consists of:
 //! - 6 bytes: the export.
-//! - 2 bytes: the node number of the server that created the object; 0 for a server without
-//!   partners.
+//! - 2 bytes: the number of the server node that created the object; 0 if the server has no other
+//!   nodes.
 //! - 8 bytes: the file system; 0 for the file system of the export's root.
 //! - 4 bytes: one byte each: the form, the length of a kernel handle, the facet, and zero.
 //! - 4 bytes: the type of a kernel handle, or zero.

@@ -1,4 +1,4 @@
-//! Attributes: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
+//! The procedures GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO and PATHCONF.
 
 use dafs_files::outcome::{Now, Outcome};
 use dafs_nfs_wire::nfs3::{
@@ -175,7 +175,7 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// The maximum number of bytes of a READ or WRITE.
+/// The maximum number of bytes that one READ or WRITE transfers.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// The preferred size of a page of a listing, in bytes.
+/// The preferred size of a page of a directory listing, in bytes.
 const DIRECTORY_BYTES: u32 = 64 << 10;

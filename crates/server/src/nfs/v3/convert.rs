@@ -1,4 +1,4 @@
-//! Converts attributes and statuses between the file half and NFS version 3.
+//! Converts attributes and statuses between operations on files and NFS version 3.
 
 use dafs_files::outcome::Outcome;
 use dafs_nfs_wire::nfs3::{
@@ -11,10 +11,11 @@ use dafs_types::{FileHandle, ObjectType, SetAttributes, SetTime, Timestamp};
 
 use super::Service;
 
-/// Attributes of an object before an operation. `None` if they could not be read.
+/// The attributes of an object before an operation. `None` if they could not be read.
 pub(in super::super) type Before = Option<WccAttributes>;
 
-/// Returns the status that means the same as a fault. A client asks again later after `Jukebox`.
+/// Returns the NFS status for a fault. After the status `Jukebox` a client sends its call again
+/// later.
 pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
     match fault.into() {
         Fault::NotPermitted => Status::Perm,
@@ -72,12 +73,12 @@ pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
     }
 }
 
-/// Returns the status that means the same as a status of DAFS.
+/// Returns the NFS status for a DAFS status.
 pub(super) fn status_of_protocol(status: dafs_types::Status) -> Status {
     status_of(Fault::from(status))
 }
 
-/// Returns the status of an outcome that failed.
+/// Returns the NFS status for a failed outcome.
 pub(super) fn failure_of(outcome: &Outcome) -> Status {
     match &outcome.result {
         Ok(_) => Status::ServerFault,
@@ -85,7 +86,7 @@ pub(super) fn failure_of(outcome: &Outcome) -> Status {
     }
 }
 
-/// Converts attributes of an object.
+/// Converts the attributes of an object to the form of NFS replies.
 pub(super) fn shown(handle: &FileHandle, attributes: &Attributes) -> Shown {
     Shown {
         file_type: match attributes.kind {
@@ -115,7 +116,8 @@ pub(super) fn shown(handle: &FileHandle, attributes: &Attributes) -> Shown {
     }
 }
 
-/// Returns the number of the file system of an object, from the part of the handle that names it.
+/// Returns a number for the file system of an object, computed from the part of the handle that
+/// identifies the file system.
 fn file_system_of(handle: &FileHandle) -> u64 {
     let half = |at: usize| {
         let mut bytes = [0; 8];
@@ -125,8 +127,8 @@ fn file_system_of(handle: &FileHandle) -> u64 {
     half(0) ^ half(8)
 }
 
-/// Converts a time. A time before 1970 or after 2106 cannot be shown and becomes the nearest one
-/// that can.
+/// Converts a time. NFS version 3 cannot express a time before 1970 or after 2106, so such a time
+/// becomes the nearest time that it can express.
 fn time(time: Timestamp) -> Time {
     match u32::try_from(time.seconds) {
         Ok(seconds) => Time { seconds, nanoseconds: time.nanoseconds },
@@ -135,7 +137,7 @@ fn time(time: Timestamp) -> Time {
     }
 }
 
-/// Returns the attributes that clients compare to find out whether another client has changed an
+/// Returns the attributes that a client compares to find out whether another client has changed an
 /// object.
 pub(super) fn before(attributes: &Attributes) -> WccAttributes {
     WccAttributes {
@@ -145,7 +147,7 @@ pub(super) fn before(attributes: &Attributes) -> WccAttributes {
     }
 }
 
-/// Converts attributes to set.
+/// Converts the attributes that a call sets.
 pub(super) fn settings(asked: &Asked) -> Result<SetAttributes, Status> {
     Ok(SetAttributes {
         mode: asked.mode.map(|mode| mode & 0o7777),
@@ -175,8 +177,8 @@ fn set_time(asked: &AskedTime) -> Result<Option<SetTime>, Status> {
 }
 
 impl Service<'_, '_, '_> {
-    /// Returns the attributes of an object. `None` if they cannot be read; the attributes in most
-    /// replies are optional.
+    /// Returns the attributes of an object for a reply. `None` if they cannot be read, which most
+    /// replies allow.
     pub(super) fn attributes(&mut self, handle: &FileHandle) -> Option<Shown> {
         let by = self.by.clone();
         let found = self.reactor.files().attributes_of(&by, handle);

@@ -1,4 +1,4 @@
-//! Data: READ, WRITE, COMMIT, READLINK.
+//! The procedures READ, WRITE, COMMIT and READLINK.
 
 use dafs_filer::IoKind;
 use dafs_files::io::{IoFile, check_range};
@@ -52,7 +52,7 @@ impl Service<'_, '_, '_> {
         self.answer(&ReadResult::Fail(status, attributes));
     }
 
-    /// Returns the file of a READ or WRITE, after all checks.
+    /// Checks whether a READ or WRITE is allowed, and returns its file.
     fn file_for(
         &mut self,
         handle: &FileHandle,
@@ -89,7 +89,7 @@ impl Service<'_, '_, '_> {
         Progress::Done
     }
 
-    /// Starts a write. Returns its outcome if it is done already.
+    /// Starts a write. Returns the outcome if the write is complete, `None` if the call must wait.
     fn begin_write(
         &mut self,
         handle: &FileHandle,

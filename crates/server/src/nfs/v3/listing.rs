@@ -1,6 +1,7 @@
-//! Listings: READDIR and READDIRPLUS.
+//! Directory listings: READDIR and READDIRPLUS.
 //!
-//! The store leaves out `.` and `..`; they get the cookies 1 and 2, which the store does not use.
+//! The store's listings do not contain `.` and `..`. This module adds them, with the cookies 1 and
+//! 2, which the store does not use.
 
 use dafs_nfs_wire::nfs3::{Attributes, Entry, EntryPlus, ReadDirArgs, ReadDirPlusArgs, Status};
 use dafs_nfs_wire::xdr::{Opaque, Xdr};
@@ -9,7 +10,7 @@ use dafs_types::{CookieVerifier, FileHandle, ReaddirCookie};
 
 use super::{Result, Service, convert, status_of};
 
-/// The page of a listing: entries and where they lead.
+/// A page of a directory listing.
 struct Page {
     entries: Vec<Listed>,
     verifier: [u8; 8],
@@ -21,7 +22,8 @@ struct Listed {
     file_id: u64,
     name: Vec<u8>,
     cookie: u64,
-    /// The handle and the attributes, if they were asked for and could be read.
+    /// The handle and the attributes of the object. `None` if they were not requested or could not
+    /// be read.
     object: Option<(FileHandle, Attributes)>,
 }
 
@@ -73,8 +75,8 @@ impl Service<'_, '_, '_> {
         self.end_page(is_end);
     }
 
-    /// Writes the part of the reply before the entries. Returns `None` if the reply is complete,
-    /// because the listing has failed.
+    /// Writes the part of the reply before the entries. Returns `None` if the listing has failed;
+    /// the reply is then complete.
     fn begin_page(
         &mut self,
         directory: dafs_nfs_wire::nfs3::Handle<'_>,
@@ -101,7 +103,7 @@ impl Service<'_, '_, '_> {
         is_end.encode(self.desk.writer);
     }
 
-    /// Reads the entries after a cookie, as many as are likely to fit.
+    /// Reads the entries after a cookie, as many as are likely to fit into `count` bytes.
     fn page(
         &mut self,
         directory: dafs_nfs_wire::nfs3::Handle<'_>,
@@ -153,7 +155,7 @@ impl Service<'_, '_, '_> {
         Listed { file_id: entry.file_id, name, cookie, object }
     }
 
-    /// Returns the entry of the directory itself or of its parent.
+    /// Returns the entry `.` or `..` of a directory.
     fn dot(
         &mut self,
         directory: &FileHandle,
@@ -178,19 +180,22 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// The cookie after the entry of the directory itself.
+/// The cookie of the entry `.`.
 const SELF: u64 = 1;
-/// The cookie after the entry of the parent.
+/// The cookie of the entry `..`.
 const PARENT: u64 = 2;
 /// The size of the largest page in bytes.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// The size of the smallest page in which an entry with a short name fits, in bytes.
 const PAGE_BYTES_MIN: usize = 64;
-/// The bytes behind the entries: the end of the list, and the flag for the end.
+/// The number of bytes after the entries: the end of the list, and the flag that says whether the
+/// listing is complete.
 const PAGE_TAIL: usize = 8;
-/// The size of an entry in bytes, without and with attributes, for a short name.
+/// The size of an entry with a short name, without attributes and (in the next constant) with
+/// attributes, in bytes.
 const ENTRY_BYTES: usize = 32;
 const ENTRY_PLUS_BYTES: usize = 200;
-/// The bytes that an entry adds to the first limit of READDIRPLUS, in addition to its name.
+/// The number of bytes, in addition to its name, that an entry counts against the first limit of
+/// READDIRPLUS.
 const NAME_HEAD: usize = 24;
 const ENTRIES_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! Names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+//! The procedures LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK.
 
 use dafs_files::outcome::Now;
 use dafs_nfs_wire::nfs3::{
@@ -49,7 +49,7 @@ impl Service<'_, '_, '_> {
         Ok(handle)
     }
 
-    /// Returns a directory if it is one.
+    /// Returns the given handle if its object is a directory.
     fn itself(&mut self, directory: &FileHandle) -> std::result::Result<FileHandle, StoreError> {
         let by = self.by.clone();
         let found = by.store().attributes(&by, directory)?;
@@ -103,7 +103,8 @@ impl Service<'_, '_, '_> {
         Progress::Done
     }
 
-    /// Creates or finds the file. Returns its handle, and true if it must be truncated.
+    /// Creates or finds the file of a CREATE. Returns its handle, and true if the file must be
+    /// truncated.
     fn make(
         &mut self,
         directory: &FileHandle,
@@ -192,13 +193,14 @@ impl Service<'_, '_, '_> {
         });
     }
 
-    /// Refuses a creation in something that is not a directory of the exports.
+    /// Replies to a CREATE whose directory cannot be used.
     fn refuse_create(&mut self, status: Status) -> Progress {
         self.answer(&CreateResult::Fail(status, WccData::default()));
         Progress::Done
     }
 
-    /// Returns a directory that is to be changed, and its attributes before the change.
+    /// Returns the handle of a directory that is to be changed, and its attributes before the
+    /// change.
     fn directory(
         &mut self,
         given: dafs_nfs_wire::nfs3::Handle<'_>,
@@ -312,7 +314,7 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// Checks a name that is to be created. The names of a directory itself and of its parent exist.
+/// Checks a name that is to be created. The names `.` and `..` exist in every directory.
 fn new_name(name: &[u8]) -> Result<&[u8]> {
     match name {
         b"." | b".." => Err(Status::Exist),
@@ -320,7 +322,7 @@ fn new_name(name: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// Checks a name that is to be renamed or replaced.
+/// Checks a name that is to be renamed, removed or replaced.
 fn old_name(name: &[u8]) -> Result<&[u8]> {
     match name {
         b"." | b".." => Err(Status::Inval),
