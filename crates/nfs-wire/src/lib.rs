@@ -32,6 +32,7 @@ pub const PROGRAMS: &[table::Program] = &[
     rpcbind::v4::RPCBIND4,
     mount3::MOUNT3,
     nfs3::NFS3,
+    nfs4::NFS4,
     nfsacl3::NFSACL3,
     rquota::v1::RQUOTA1,
     rquota::v2::RQUOTA2,

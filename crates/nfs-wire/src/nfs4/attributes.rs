@@ -4,6 +4,7 @@
 //! Invariant: number, name, type, access and requirement of an attribute are in one row of the
 //! table. Attributes are encoded in the order of their numbers.
 
+use crate::table::{Codec, codec};
 use crate::xdr::{List, Opaque, Reader, Writer, Xdr, XdrError, decode_whole, xdr};
 
 use super::attribute_types::{
@@ -28,7 +29,7 @@ pub enum Use {
 }
 
 /// The properties of an attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct AttributeRow {
     /// The number of the attribute's bit.
     pub number: u32,
@@ -38,6 +39,8 @@ pub struct AttributeRow {
     pub access: Use,
     /// Whether every server must support the attribute.
     pub is_required: bool,
+    /// The codec of the value.
+    pub codec: Codec,
 }
 
 xdr! {
@@ -116,6 +119,7 @@ macro_rules! attributes {
             name: name_of(stringify!($field)),
             access: Use::$access,
             is_required: $required,
+            codec: codec!($type),
         },)*];
 
         impl<'b> Attributes<'b> {

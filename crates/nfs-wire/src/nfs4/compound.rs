@@ -6,12 +6,13 @@
 
 use std::marker::PhantomData;
 
-use crate::xdr::{Mark, Opaque, Reader, Slot, Writer, Xdr, XdrError};
+use crate::table::program;
+use crate::xdr::{List, Mark, Opaque, Reader, Slot, Writer, Xdr, XdrError, xdr};
 
 use super::attributes::Attributes;
 use super::bitmap::Bitmap;
 use super::callbacks::{Callback, CallbackAnswer};
-use super::limits::{OPERATIONS_MAX, TAG_BYTES_MAX};
+use super::limits::{OPERATIONS_MAX, TAG_BYTES_MAX, WHOLE_OPERATIONS_MAX};
 use super::operation::{Answer, Operation};
 use super::status::Status;
 use super::table::{CallbackKind, OperationKind};
@@ -19,6 +20,56 @@ use super::types::{Name, Verifier};
 
 /// A text that comes back in the reply, for people.
 pub type Tag<'b> = Opaque<'b, TAG_BYTES_MAX>;
+
+xdr! {
+    /// The arguments of COMPOUND, decoded as a whole. This takes much more memory than the message,
+    /// so servers use [`CallReader`].
+    struct Compound<'b> {
+        /// A text that comes back in the reply.
+        tag: Tag<'b>,
+        /// The minor version of the compound.
+        minor_version: u32,
+        /// The operations, one after the other.
+        operations: List<Operation<'b>, WHOLE_OPERATIONS_MAX>,
+    }
+    /// The results of COMPOUND, decoded as a whole.
+    struct CompoundReply<'b> {
+        /// The status of the last operation.
+        status: Status,
+        /// The tag of the call.
+        tag: Tag<'b>,
+        /// The answers to the operations.
+        answers: List<Answer<'b>, WHOLE_OPERATIONS_MAX>,
+    }
+    /// The arguments of CB_COMPOUND, decoded as a whole.
+    struct CallbackCompound<'b> {
+        /// A text that comes back in the reply.
+        tag: Tag<'b>,
+        /// The minor version of the compound.
+        minor_version: u32,
+        /// A number that minor version 1 does not use.
+        ident: u32,
+        /// The callbacks, one after the other.
+        callbacks: List<Callback<'b>, WHOLE_OPERATIONS_MAX>,
+    }
+    /// The results of CB_COMPOUND, decoded as a whole.
+    struct CallbackReply<'b> {
+        /// The status of the last callback.
+        status: Status,
+        /// The tag of the call.
+        tag: Tag<'b>,
+        /// The answers to the callbacks.
+        answers: List<CallbackAnswer<'b>, WHOLE_OPERATIONS_MAX>,
+    }
+}
+
+program! {
+    /// The table of NFS version 4.
+    NFS4 = "NFS version 4", 100003 version 4;
+    Procedure, Arguments<'b>, Results<'b>;
+    Null = 0 "NULL" (()) -> (()) Reads;
+    Compound = 1 "COMPOUND" (Compound<'b>) -> (CompoundReply<'b>) Once;
+}
 
 /// The number of bytes of the smallest operation: its number.
 const OPERATION_BYTES_MIN: usize = 4;

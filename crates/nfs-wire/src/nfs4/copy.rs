@@ -4,10 +4,11 @@
 //!
 //! Invariant: every list in these messages has a named bound.
 
+use crate::rpc::gss::GssService;
 use crate::xdr::{List, Opaque, xdr};
 
 use super::limits::{FLAVORS_MAX, LOCATIONS_MAX, XATTR_BYTES_MAX, XATTR_NAMES_MAX};
-use super::session::{GssService, ObjectIdentifier};
+use super::session::ObjectIdentifier;
 use super::status::Status;
 use super::types::{Name, NetworkAddress, StateId, Text, Time, WriteResponse};
 

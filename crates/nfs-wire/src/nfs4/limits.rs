@@ -14,6 +14,9 @@ pub const OPAQUE_BYTES_MAX: usize = 1024;
 pub const TAG_BYTES_MAX: usize = 1024;
 /// The limit for operations in one compound. A session has a limit of its own, which is lower.
 pub const OPERATIONS_MAX: usize = 1 << 16;
+/// The limit for operations in a compound that is decoded as a whole: see
+/// [`Compound`](super::compound::Compound).
+pub const WHOLE_OPERATIONS_MAX: usize = 256;
 /// The maximum length of a name in a message in bytes. File systems have much lower limits; a name
 /// above theirs must be answered with `NAMETOOLONG` and not with `BADXDR`.
 pub const NAME_BYTES_MAX: usize = 1 << 16;
@@ -44,10 +47,6 @@ pub const STATE_IDS_MAX: usize = 4096;
 pub const DEVICES_MAX: usize = 1024;
 /// The limit for security parameters of the callback channel in one list.
 pub const SECURITY_PARAMETERS_MAX: usize = 16;
-/// The limit for supplementary groups in AUTH_SYS parameters (RFC 5531).
-pub const GROUPS_MAX: usize = 16;
-/// The maximum length of a machine name in AUTH_SYS parameters in bytes (RFC 5531).
-pub const MACHINE_NAME_BYTES_MAX: usize = 255;
 /// The limit for security flavors of an object.
 pub const FLAVORS_MAX: usize = 64;
 /// The maximum length of an object identifier in bytes.

@@ -33,20 +33,12 @@ mod errors;
 pub use attributes::{AttributeError, Attributes, Fattr};
 pub use bitmap::Bitmap;
 pub use callbacks::{Callback, CallbackAnswer};
-pub use compound::{CallReader, CallWriter, ListingWriter, ReplyReader, ReplyWriter, Tag};
+pub use compound::{CallReader, CallWriter, ListingWriter, NFS4, ReplyReader, ReplyWriter, Tag};
 pub use operation::{Answer, Operation, Outcome, Reply};
 pub use status::{Status, StatusSet};
 pub use table::{CallbackKind, OperationKind};
 pub use types::{StateId, Time};
 
-/// The number of the RPC program.
-pub const PROGRAM: u32 = 100_003;
-/// The version of the RPC program.
-pub const VERSION: u32 = 4;
-/// The number of the procedure that does nothing.
-pub const PROCEDURE_NULL: u32 = 0;
-/// The number of the procedure that executes a compound. CB_COMPOUND has the same number.
-pub const PROCEDURE_COMPOUND: u32 = 1;
 /// The version of the callback program. Its number is chosen by the client.
 pub const CALLBACK_VERSION: u32 = 1;
 /// The lowest supported minor version.

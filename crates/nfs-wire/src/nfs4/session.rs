@@ -3,12 +3,13 @@
 //!
 //! Invariant: every list in these messages has a named bound.
 
+use crate::rpc::AuthSys;
+use crate::rpc::gss::GssService;
 use crate::xdr::{List, Opaque, xdr};
 
 use super::bitmap::Bitmap;
 use super::limits::{
-    ALGORITHMS_MAX, GROUPS_MAX, GSS_HANDLES_MAX, MACHINE_NAME_BYTES_MAX, OID_BYTES_MAX,
-    SECRET_BYTES_MAX, SECURITY_PARAMETERS_MAX,
+    ALGORITHMS_MAX, GSS_HANDLES_MAX, OID_BYTES_MAX, SECRET_BYTES_MAX, SECURITY_PARAMETERS_MAX,
 };
 use super::types::{
     ClientId, ClientOwner, Identity, Implementation, NetworkAddress, ServerOwner, SessionId,
@@ -36,23 +37,9 @@ xdr! {
         /// AUTH_NONE has no parameters.
         0 => None,
         /// AUTH_SYS has credentials.
-        1 => Sys(SysCredentials<'b>),
+        1 => Sys(AuthSys<'b>),
         /// RPCSEC_GSS has a context for each direction.
         6 => Gss(GssCallback<'b>),
-    }
-    /// The credentials of AUTH_SYS (RFC 5531 appendix A).
-    #[derive(Default)]
-    struct SysCredentials<'b> {
-        /// A number that the caller made up.
-        stamp: u32,
-        /// The name of the caller's machine.
-        machine: Opaque<'b, MACHINE_NAME_BYTES_MAX>,
-        /// The number of the user.
-        uid: u32,
-        /// The number of the user's first group.
-        gid: u32,
-        /// The numbers of the user's other groups.
-        gids: List<u32, GROUPS_MAX>,
     }
     /// The GSS contexts of callbacks.
     #[derive(Copy)]
@@ -63,15 +50,6 @@ xdr! {
         from_server: GssHandle<'b>,
         /// The handle that the client uses.
         from_client: GssHandle<'b>,
-    }
-    /// The protection that RPCSEC_GSS gives to calls and replies.
-    enum GssService {
-        /// The user is authenticated.
-        None = 1,
-        /// Changes of messages are detected, too.
-        Integrity = 2,
-        /// Messages are encrypted, too.
-        Privacy = 3,
     }
     /// Arguments and results of BIND_CONN_TO_SESSION.
     #[derive(Copy, Default)]
