@@ -32,11 +32,11 @@ pub const PROGRAMS: &[table::Program] = &[
     rpcbind::v4::RPCBIND4,
     mount3::MOUNT3,
     nfs3::NFS3,
-    nfs4::NFS4,
     nfsacl3::NFSACL3,
     rquota::v1::RQUOTA1,
     rquota::v2::RQUOTA2,
     nlm::v3::NLM3,
     nlm::v4::NLM4,
     nsm::NSM1,
+    nfs4::NFS4,
 ];

@@ -66,6 +66,21 @@ fn records_do_not_depend_on_how_they_are_cut() {
     run("nfs_wire_records", fuzzing::records);
 }
 
+#[test]
+fn compounds_do_not_panic() {
+    run("nfs_wire_compound", fuzzing::nfs4::compound);
+}
+
+#[test]
+fn callbacks_do_not_panic() {
+    run("nfs_wire_callback", fuzzing::nfs4::callback);
+}
+
+#[test]
+fn attributes_do_not_panic() {
+    run("nfs_wire_fattr", fuzzing::nfs4::fattr);
+}
+
 /// Writes one seed for each call and for each other type if asked to.
 #[test]
 fn seeds_can_be_written() {
@@ -87,13 +102,17 @@ fn seeds_can_be_written() {
             }
         }
     }
+    for (target, name, bytes) in fuzzing::nfs4::seeds(3) {
+        write(target, &name, &bytes);
+    }
     write("nfs_wire_records", "MOUNT", &stream);
     write("nfs_wire_records", "fragments", b"\x03\0\0\0\x02ab\0\0\0\x01c\x80\0\0\x03def\x80\0\0\0");
     for (index, (name, codec)) in fuzzing::codecs().into_iter().enumerate() {
         let mut bytes = (index as u16).to_be_bytes().to_vec();
         fuzzing::generate(codec.shape, 5, &mut bytes);
-        // The seeds of calls have the arguments already.
-        if bytes.len() > 2 && !name.ends_with(" arguments") {
+        // Other targets have the seeds of arguments and of attributes.
+        let is_elsewhere = name.ends_with(" arguments") || name.starts_with("attribute ");
+        if bytes.len() > 2 && !is_elsewhere {
             write("nfs_wire_value", &name, &bytes);
         }
     }

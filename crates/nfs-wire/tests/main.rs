@@ -5,5 +5,8 @@
 
 mod by_hand;
 mod corpus;
+mod nfs4_bytes;
+mod nfs4_compounds;
+mod nfs4_tables;
 mod round_trip;
 mod tables;

@@ -50,9 +50,10 @@ impl Generator<'_> {
 
     /// Returns a count of at most `bound`, and sometimes exactly that.
     fn count(&mut self, bound: usize, usual: usize) -> usize {
-        let usual = if self.out.len() > MESSAGE_BYTES { 0 } else { usual };
+        let is_long = self.out.len() > MESSAGE_BYTES;
+        let usual = if is_long { 0 } else { usual };
         match self.below(4) {
-            0 if bound <= 64 => bound,
+            0 if bound <= 64 && !is_long => bound,
             1 => 0,
             _ => self.below(usual.min(bound) + 1),
         }

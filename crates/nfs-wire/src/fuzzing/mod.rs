@@ -5,9 +5,12 @@
 //! to the same value.
 
 mod generate;
+pub mod nfs4;
 
 pub use generate::generate;
 
+use crate::nfs4::attributes::ATTRIBUTES;
+use crate::nfs4::compound;
 use crate::rpc::{self, Records, decode_call, encode_call};
 use crate::table::{Codec, Program, codec};
 use crate::xdr::{Payload, Reader, Writer, XdrError};
@@ -35,6 +38,11 @@ pub fn codecs() -> Vec<(String, Codec)> {
             all.push((name("arguments"), row.arguments));
             all.push((name("results"), row.results));
         }
+    }
+    all.push(("CB_COMPOUND arguments".to_owned(), codec!(compound::CallbackCompound<'b>)));
+    all.push(("CB_COMPOUND results".to_owned(), codec!(compound::CallbackReply<'b>)));
+    for row in ATTRIBUTES {
+        all.push((format!("attribute {}", row.name), row.codec));
     }
     all
 }

@@ -86,6 +86,9 @@ pub trait Call<'b>: Xdr<'b> {
 
     /// Returns the call for a number that does not exist.
     fn illegal(number: u32) -> Self;
+
+    /// Returns true for the call of a number that does not exist.
+    fn is_illegal(&self) -> bool;
 }
 
 impl<'b> Call<'b> for Operation<'b> {
@@ -100,6 +103,10 @@ impl<'b> Call<'b> for Operation<'b> {
     fn illegal(number: u32) -> Self {
         Self::Illegal(number)
     }
+
+    fn is_illegal(&self) -> bool {
+        matches!(self, Self::Illegal(_))
+    }
 }
 
 impl<'b> Call<'b> for Callback<'b> {
@@ -112,6 +119,10 @@ impl<'b> Call<'b> for Callback<'b> {
 
     fn illegal(number: u32) -> Self {
         Self::Illegal(number)
+    }
+
+    fn is_illegal(&self) -> bool {
+        matches!(self, Self::Illegal(_))
     }
 }
 
