@@ -7,6 +7,8 @@
 mod generate;
 pub mod nfs4;
 
+use std::sync::OnceLock;
+
 pub use generate::generate;
 
 use crate::nfs4::attributes::ATTRIBUTES;
@@ -57,7 +59,8 @@ pub fn same_again(codec: Codec, bytes: &[u8]) {
 /// Decodes arbitrary bytes as one of the types. The first two bytes select it.
 pub fn value(data: &[u8]) {
     let Some((choice, bytes)) = data.split_first_chunk::<2>() else { return };
-    let all = codecs();
+    static ALL: OnceLock<Vec<(String, Codec)>> = OnceLock::new();
+    let all = ALL.get_or_init(codecs);
     let index = usize::from(u16::from_be_bytes(*choice)) % all.len();
     same_again(all[index].1, bytes);
 }

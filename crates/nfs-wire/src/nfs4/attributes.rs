@@ -61,7 +61,7 @@ pub enum AttributeError {
     #[error("no attribute has the number {0}")]
     Unknown(u32),
     /// The values do not have the encoding of their attributes.
-    #[error("the values of the attributes cannot be decoded: {0}")]
+    #[error("the values of the attributes cannot be decoded")]
     Encoding(#[from] XdrError),
     /// A time has more nanoseconds than a second has.
     #[error("a time has too many nanoseconds")]

@@ -3,8 +3,8 @@
 //! Invariant: each operation is one row of the [`table`]; calls, answers, names, errors and
 //! properties follow from it.
 //!
-//! A server decodes a compound with [`CallReader`], one operation at a time, and encodes the answers
-//! with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have the same
+//! A server decodes a compound with [`CallReader`], one operation at a time, and encodes the
+//! answers with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have the same
 //! form: [`Callback`] takes the place of [`Operation`].
 //!
 //! Attributes stay encoded in calls ([`Fattr`]), so that a server can check other things first.

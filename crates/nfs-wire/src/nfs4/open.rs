@@ -41,7 +41,7 @@ xdr! {
         WANT_DELEG_MASK = 0xff00,
         /// The server is to signal when a delegation becomes available.
         WANT_SIGNAL_DELEG_WHEN_RESRC_AVAIL = 0x1_0000,
-        /// The server is to push a delegation when nobody else uses the file.
+        /// The server is to push a delegation when no other client uses the file.
         WANT_PUSH_DELEG_WHEN_UNCONTENDED = 0x2_0000,
         /// The holder of the delegation will keep the times.
         WANT_DELEG_TIMESTAMPS = 0x10_0000,

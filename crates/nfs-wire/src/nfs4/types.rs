@@ -66,13 +66,13 @@ wrappers! {
 impl LayoutType {
     /// File layouts of NFSv4.1.
     pub const FILES: Self = Self(1);
-    /// Object layouts.
+    /// Layouts of object storage.
     pub const OBJECTS: Self = Self(2);
-    /// Block layouts.
+    /// Layouts of block devices.
     pub const BLOCKS: Self = Self(3);
-    /// Flexible file layouts.
+    /// Flexible file layouts (RFC 8435).
     pub const FLEXIBLE_FILES: Self = Self(4);
-    /// SCSI layouts.
+    /// Layouts of SCSI devices.
     pub const SCSI: Self = Self(5);
 }
 
