@@ -190,8 +190,8 @@ impl Files<'_> {
     /// had any effect yet.
     ///
     /// # Errors
-    /// [`NotDone`] if the request must wait for a delegation, or DELAY if no more requests may
-    /// wait.
+    /// [`NotDone`] if the request must wait for the return of a delegation, or DELAY if no more
+    /// requests may wait.
     #[inline]
     pub fn check_delegations(
         &mut self,

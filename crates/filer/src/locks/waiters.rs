@@ -201,7 +201,7 @@ impl LockTable {
     }
 
     /// Removes a waiter from its queue. The caller must call `settle` for the file, and must remove
-    /// an owner that has no other locks or waiters.
+    /// the entry of an owner that has no other locks or waiters.
     pub(super) fn leave_queue(&mut self, waiting: Option<WaiterKey>) {
         let Some(number) = waiting else { return };
         let waiter = self.waiters.remove(number).expect("a waiter leaves once");
@@ -272,8 +272,8 @@ impl LockTable {
     }
 
     /// Updates the queue after a change of a file's locks or queue: reports the waiting requests
-    /// that are ready, removes requests that would wait for broken locks, and removes the file if
-    /// it has no locks or waiting requests left.
+    /// that are ready, removes requests that would wait for broken locks, and removes the file's
+    /// entry if the file has no locks or waiting requests left.
     pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
         while self.queued.contains(&file) && self.settle_once(file, now) {}
         self.forget_file_if_idle(file);

@@ -409,8 +409,8 @@ impl Pool {
 const SLOW_JOB: Duration = Duration::from_micros(400);
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Executes a random job and returns no result, or returns the result of a job that was executed
-/// before.
+/// Chooses a job at random. If the job was executed before, returns its result. Otherwise executes
+/// the job and returns `None`.
 fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
     let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
     if index >= jobs.len() {

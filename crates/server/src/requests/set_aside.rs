@@ -1,5 +1,5 @@
 //! Requests that are set aside and executed again from the start later. They wait for a name, the
-//! journal, a delegation, or a search.
+//! journal, the return of a delegation, or a search.
 //!
 //! Invariant: a request that is set aside has had no effect yet. A request that may change names or
 //! attributes, and every OPEN and LOCK, is set aside as an operation and not as a message, so that

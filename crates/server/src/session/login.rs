@@ -296,7 +296,8 @@ impl Reactor<'_> {
         Ok(self.shared.channels.get(to.endpoint).ok_or(Status::BadSession)?.id)
     }
 
-    /// Ends a login: by password, or by token if the token was refused because the queue is full.
+    /// Ends a login by password. Also ends a login by token if the check of the token was refused
+    /// because the queue of checks is full.
     pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.shared.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };

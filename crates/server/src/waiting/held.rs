@@ -18,7 +18,7 @@ pub(super) struct HeldRequests {
     all: QuickMap<WaiterId, HeldRequest>,
 }
 
-/// A request that waits for a delegation.
+/// A request that waits for the return of a delegation.
 struct HeldRequest {
     to: ReplyTo,
     kept: SetAside,

@@ -119,7 +119,8 @@ impl Reactor<'_> {
         }
     }
 
-    /// Handles the failure of a request that was set aside earlier and has now been executed.
+    /// Handles a request that was set aside earlier and now, when it was executed again, has failed
+    /// again.
     fn refuse_again(&mut self, to: ReplyTo, why: NotDone, kept: &SetAside, may_search: bool) {
         match kept {
             SetAside::Operation(bytes) => match Operation::decode(bytes) {

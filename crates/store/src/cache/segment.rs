@@ -30,14 +30,14 @@ pub(super) struct Segment {
     /// the segment's block 0 (whether it is mapped or not), plus 1. Otherwise 0. This field saves a
     /// cache hit an access to `table`, which is in another cache line of the processor.
     pub origin: u32,
-    /// The blocks that must be written to the file.
+    /// A bit mask of the blocks that must be written to the file.
     pub dirty: u64,
-    /// The blocks that are being written to the file.
+    /// A bit mask of the blocks that are being written to the file.
     pub flushing: u64,
-    /// The invalid blocks that a client is writing.
+    /// A bit mask of the blocks that are not valid yet and that a client's write is filling.
     pub writing: u64,
-    /// The blocks that are being read from the file. This field begins a cache line of the
-    /// processor that cache hits do not access.
+    /// A bit mask of the blocks that are being read from the file. This field begins a cache line
+    /// of the processor that cache hits do not access.
     pub filling: u64,
     /// For each block of the segment, its arena block number plus 1; 0 if the block is not mapped.
     pub table: [u32; SEGMENT_BLOCKS],

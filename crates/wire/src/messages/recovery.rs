@@ -91,7 +91,7 @@ section! {
         access: FenceAccess => Enum,
         /// Says how the listed identities change the existing list.
         update: FenceUpdate => Enum,
-        /// The fence identities to apply.
+        /// The fence identities that gain or lose access.
         fence_ids: Array<'a, &'a str> => List,
     }
 }
