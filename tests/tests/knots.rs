@@ -19,6 +19,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("server", 5, 20),
     ("filer", 8, 20),
     ("sessions", 6, 20),
+    ("nfs-state", 5, 20),
     ("files", 5, 20),
 ];
 

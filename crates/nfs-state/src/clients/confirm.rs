@@ -1,0 +1,125 @@
+//! CREATE_SESSION as far as it concerns clients (RFC 8881 section 18.36.4), and DESTROY_CLIENTID.
+//!
+//! Invariant: only a success advances the sequence number of CREATE_SESSION. A request that fails
+//! changes nothing, so that nobody can disturb the numbers of a client whose id he has guessed.
+
+use dafs_types::{ClientId, Moment};
+
+use super::created::CreatedSession;
+use super::record::EndReason;
+use super::table::Clients;
+use crate::Nfs4Error;
+use crate::keys::ClientKey;
+use crate::operation::OperationNumber;
+use crate::peer::Caller;
+
+/// The decision about the sequence number of a CREATE_SESSION.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreateSequence {
+    /// The request is new. The session is to be created for this client.
+    New(ClientKey),
+    /// The request repeats the last one, whose result is this.
+    Repeat(Box<CreatedSession>),
+}
+
+impl Clients {
+    /// Checks the client id, the sequence number and the principal of a CREATE_SESSION. Nothing
+    /// changes until [`Clients::confirm`].
+    ///
+    /// # Errors
+    /// STALE_CLIENTID for an unknown client; SEQ_MISORDERED for a number that is neither the last
+    /// nor the next; WRONG_CRED; CLID_INUSE if another principal sent the EXCHANGE_ID that is to be
+    /// confirmed, or the request that is repeated; DELAY while requests of the client's previous
+    /// incarnation are in progress.
+    pub fn check_create(
+        &self,
+        id: ClientId,
+        sequence: u32,
+        caller: &Caller<'_>,
+    ) -> Result<CreateSequence, Nfs4Error> {
+        let key = self.find(id)?;
+        let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
+        client.protection.check(OperationNumber::CREATE_SESSION, &client.principal, caller)?;
+        if sequence == client.sequence {
+            // Before the first success, this number stands for a request that failed.
+            let created = client.created.as_ref().ok_or(Nfs4Error::SeqMisordered)?;
+            // The result contains the session's id, which is a secret.
+            if created.creator != *caller.principal {
+                return Err(Nfs4Error::ClidInUse);
+            }
+            return Ok(CreateSequence::Repeat(Box::new(created.clone())));
+        }
+        if sequence != client.sequence.wrapping_add(1) {
+            return Err(Nfs4Error::SeqMisordered);
+        }
+        if !client.is_confirmed {
+            if client.principal != *caller.principal {
+                return Err(Nfs4Error::ClidInUse);
+            }
+            let before = self.incarnations(&client.owner).confirmed;
+            if before.and_then(|before| self.get(before)).is_some_and(|old| old.running > 0) {
+                return Err(Nfs4Error::Delay);
+            }
+        }
+        Ok(CreateSequence::New(key))
+    }
+
+    /// Records the result of a CREATE_SESSION and confirms the client. The client's previous
+    /// incarnation ends.
+    pub fn confirm(&mut self, key: ClientKey, created: CreatedSession, now: Moment) {
+        let Some(client) = self.get_mut(key) else { return };
+        client.sequence = created.sequence;
+        client.created = Some(created);
+        client.renewed = client.renewed.max(now);
+        client.is_courtesy = false;
+        if client.is_confirmed {
+            return;
+        }
+        let owner = client.owner.clone();
+        if let Some(before) = self.incarnations(&owner).confirmed {
+            self.end(before, EndReason::Replaced);
+        }
+        self.set_confirmed(key);
+    }
+
+    /// Handles DESTROY_CLIENTID.
+    ///
+    /// # Errors
+    /// STALE_CLIENTID for an unknown client; WRONG_CRED; CLIENTID_BUSY if the client has sessions
+    /// or state.
+    pub fn destroy(&mut self, id: ClientId, caller: &Caller<'_>) -> Result<(), Nfs4Error> {
+        let key = self.find(id)?;
+        let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
+        client.protection.check(OperationNumber::DESTROY_CLIENTID, &client.principal, caller)?;
+        if client.has_state() || client.running > 0 {
+            return Err(Nfs4Error::ClientIdBusy);
+        }
+        self.end(key, EndReason::Destroyed);
+        Ok(())
+    }
+
+    /// Handles RECLAIM_COMPLETE for all file systems.
+    ///
+    /// # Errors
+    /// COMPLETE_ALREADY if the client has sent it before.
+    pub fn complete_reclaims(&mut self, key: ClientKey) -> Result<(), Nfs4Error> {
+        let client = self.get_mut(key).ok_or(Nfs4Error::StaleClientId)?;
+        if !std::mem::take(&mut client.is_reclaiming) {
+            return Err(Nfs4Error::CompleteAlready);
+        }
+        Ok(())
+    }
+
+    /// Checks whether the client may ask for state, new or from before a restart of the server.
+    ///
+    /// # Errors
+    /// GRACE for new state before RECLAIM_COMPLETE; NO_GRACE for a reclaim after it.
+    pub fn check_reclaim(&self, key: ClientKey, is_reclaim: bool) -> Result<(), Nfs4Error> {
+        let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
+        match (is_reclaim, client.is_reclaiming) {
+            (true, true) | (false, false) => Ok(()),
+            (false, true) => Err(Nfs4Error::Grace),
+            (true, false) => Err(Nfs4Error::NoGrace),
+        }
+    }
+}

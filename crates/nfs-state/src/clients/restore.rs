@@ -1,0 +1,74 @@
+//! Clients from before a restart of the server.
+
+use dafs_types::Moment;
+use smallvec::SmallVec;
+
+use super::created::CreatedSession;
+use super::record::{Client, EndReason, RevokedStates};
+use super::table::Clients;
+use crate::Nfs4Error;
+use crate::keys::ClientKey;
+use crate::sessions::SessionRecord;
+
+impl Clients {
+    /// Returns the client that a record of a session names. It is added if this is its first
+    /// session. Of two incarnations of a client, the one that was confirmed last is kept.
+    ///
+    /// # Errors
+    /// INVAL if the record contradicts another one, or is from this life of the server; DELAY if
+    /// the table is full.
+    pub(crate) fn restore(
+        &mut self,
+        record: &SessionRecord,
+        now: Moment,
+    ) -> Result<ClientKey, Nfs4Error> {
+        if let Ok(key) = self.find(record.client) {
+            let client = self.get(key).ok_or(Nfs4Error::Inval)?;
+            let is_same = client.owner == record.owner && client.verifier == record.verifier;
+            return if is_same { Ok(key) } else { Err(Nfs4Error::Inval) };
+        }
+        if record.client.0 >> 32 == u64::from(self.config.epoch) {
+            return Err(Nfs4Error::Inval);
+        }
+        if let Some(other) = self.incarnations(&record.owner).confirmed {
+            if self.get(other).is_some_and(|other| other.id > record.client) {
+                return Err(Nfs4Error::Inval);
+            }
+            self.end(other, EndReason::Replaced);
+        }
+        if self.records.len() >= self.config.clients_max as usize {
+            return Err(Nfs4Error::Delay);
+        }
+        Ok(self.insert(Client {
+            id: record.client,
+            owner: record.owner.clone(),
+            verifier: record.verifier,
+            principal: record.principal.clone(),
+            peer: record.peer,
+            protection: record.protection,
+            is_confirmed: true,
+            is_reclaiming: true,
+            is_restored: true,
+            sequence: record.sequence,
+            created: None,
+            renewed: now,
+            is_courtesy: false,
+            running: 0,
+            sessions: SmallVec::new(),
+            back_sessions: 0,
+            back_connections: 0,
+            states: 0,
+            revoked: RevokedStates::default(),
+        }))
+    }
+
+    /// Sets the result of the client's last CREATE_SESSION, which is that of its newest session.
+    pub(crate) fn restore_created(&mut self, key: ClientKey, created: CreatedSession) {
+        let Some(client) = self.get_mut(key) else { return };
+        let newest = client.created.as_ref().map_or(0, |newest| newest.session.number());
+        if newest < created.session.number() {
+            client.sequence = created.sequence;
+            client.created = Some(created);
+        }
+    }
+}

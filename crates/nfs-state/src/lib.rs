@@ -1,0 +1,45 @@
+//! The state of NFSv4.1 clients: client ids, sessions, slots, callbacks, state ids and compounds
+//! (RFC 8881).
+//!
+//! Invariants:
+//! - This crate does no I/O, reads no clock, draws no random numbers, and knows neither messages
+//!   nor transports. Time ([`dafs_types::Moment`]) and randomness are arguments, so that the
+//!   simulator and the server run the same code.
+//! - Everything that a peer can make grow has a named limit in [`limits`].
+//! - No id is used twice, in one life of the server or in two.
+//!
+//! One thread owns an [`NfsState`] and calls it directly. What the server has to do besides
+//! answering is a [`Notice`], which the caller takes with [`NfsState::poll_notice`] after each
+//! call.
+//!
+//! ```text
+//! EXCHANGE_ID ─► Clients ◄─ CREATE_SESSION ─► Sessions ◄─ SEQUENCE ─ every other request
+//! ```
+#![forbid(unsafe_code)]
+
+mod clients;
+mod error;
+mod keys;
+pub mod limits;
+mod machine;
+mod operation;
+mod peer;
+mod sessions;
+
+pub use clients::{
+    ClientView, Clients, CreateSequence, CreatedSession, EndReason, EndedClient, ExchangeId,
+    Exchanged, exchange_flags,
+};
+pub use error::Nfs4Error;
+pub use keys::{ClientKey, ClientTag, SessionId4, SessionKey, SessionTag};
+pub use limits::StateConfig;
+pub use machine::{
+    Admitted, BoundConnection, CreateSession, CreateSessionOutcome, NfsState, Notice, RequestKey,
+    SequenceAsk, SequenceReply, Sequenced, status_flags,
+};
+pub use operation::{OperationNumber, OperationSet};
+pub use peer::{Caller, ConnectionId, PeerId, Principal, Protection, ProtectionAsk, Service};
+pub use sessions::{
+    BindDirection, BoundDirection, CallbackParameters, CallbackSecurity, ChannelAttributes,
+    SessionRecord, SessionView, Sessions, SlotDecision, SlotRecall, SlotRecord, create_flags,
+};

@@ -1,0 +1,72 @@
+//! The machine of a server: clients, sessions, callbacks and state ids together.
+//!
+//! Invariant: a session, a callback and a state id exist only as long as the record of their
+//! client.
+
+mod create;
+mod restore;
+mod sequence;
+mod upkeep;
+
+use std::collections::VecDeque;
+
+use dafs_types::Moment;
+
+pub use create::{BoundConnection, CreateSession, CreateSessionOutcome};
+pub use sequence::{Admitted, RequestKey, SequenceAsk, SequenceReply, Sequenced, status_flags};
+pub use upkeep::Notice;
+
+use crate::Nfs4Error;
+use crate::clients::{Clients, ExchangeId, Exchanged};
+use crate::limits::StateConfig;
+use crate::peer::Caller;
+use crate::sessions::Sessions;
+
+/// The state of all clients of NFSv4.1 and their sessions.
+#[derive(Debug)]
+pub struct NfsState {
+    pub(crate) config: StateConfig,
+    pub(crate) clients: Clients,
+    pub(crate) sessions: Sessions,
+    notices: VecDeque<Notice>,
+}
+
+impl NfsState {
+    /// Creates the machine without clients.
+    #[must_use]
+    pub fn new(config: StateConfig) -> Self {
+        Self {
+            config,
+            clients: Clients::new(config),
+            sessions: Sessions::new(config),
+            notices: VecDeque::new(),
+        }
+    }
+
+    /// Returns the table of clients.
+    #[must_use]
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Returns the table of sessions.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Handles EXCHANGE_ID.
+    ///
+    /// # Errors
+    /// The errors of [`Clients::exchange_id`].
+    pub fn exchange_id(
+        &mut self,
+        ask: &ExchangeId<'_>,
+        caller: &Caller<'_>,
+        now: Moment,
+    ) -> Result<Exchanged, Nfs4Error> {
+        let result = self.clients.exchange_id(ask, caller, now);
+        self.end_clients();
+        result
+    }
+}

@@ -1,0 +1,56 @@
+//! The records of persistent sessions: written when a session begins, read after a restart.
+
+use dafs_types::Moment;
+
+use super::NfsState;
+use crate::Nfs4Error;
+use crate::keys::SessionKey;
+use crate::sessions::SessionRecord;
+
+impl NfsState {
+    /// Returns what a journal must keep of a session; `None` if the session has ended. The caller
+    /// adds the slots, whose numbers are those of the journaled requests.
+    #[must_use]
+    pub fn record(&self, key: SessionKey) -> Option<SessionRecord> {
+        let session = self.sessions.get(key)?;
+        let client = self.clients.get(session.client)?;
+        Some(SessionRecord {
+            client: client.id,
+            owner: client.owner.clone(),
+            verifier: client.verifier,
+            principal: client.principal.clone(),
+            peer: client.peer,
+            protection: client.protection,
+            session: session.id,
+            sequence: session.sequence,
+            creator: session.creator.clone(),
+            flags: session.flags,
+            fore: session.fore,
+            back: session.back,
+            callbacks: session.callbacks.clone(),
+            slots: Vec::new(),
+        })
+    }
+
+    /// Restores a session from its record, and its client with its first session. The client keeps
+    /// its id, and must reclaim its state.
+    ///
+    /// # Errors
+    /// INVAL if the record contradicts another one, or if it is from this life of the server; DELAY
+    /// if there is no memory for the session.
+    pub fn restore(&mut self, record: SessionRecord, now: Moment) -> Result<SessionKey, Nfs4Error> {
+        self.sessions.check_restore(&record)?;
+        let client = self.clients.restore(&record, now)?;
+        let wants_back = record.wants_back();
+        let key = self.sessions.restore(client, record)?;
+        if let Some(created) = self.created(key) {
+            self.clients.restore_created(client, created);
+        }
+        if let Some(client) = self.clients.get_mut(client) {
+            client.sessions.push(key);
+            client.back_sessions += u32::from(wants_back);
+        }
+        self.end_clients();
+        Ok(key)
+    }
+}

@@ -1,0 +1,180 @@
+//! The sender of a request, and the protection of a client's state from other senders.
+
+use crate::Nfs4Error;
+use crate::operation::{OperationNumber, OperationNumber as Op, OperationSet};
+
+/// The identity that a request proves by its RPC credential. Two principals are equal if their
+/// kinds and their contents are equal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Principal {
+    /// The sender of a request with AUTH_NONE.
+    Nobody,
+    /// A user that a host names by AUTH_SYS.
+    System(u32),
+    /// A user that a host names by AUTH_SYS, on a connection that the host's certificate protects.
+    Certified {
+        /// The host that the certificate names.
+        host: Box<[u8]>,
+        /// The number of the user.
+        user: u32,
+    },
+    /// A user that authenticated by RPCSEC_GSS, by the exported name.
+    Gss(Box<[u8]>),
+}
+
+/// The protection of one request by RPCSEC_GSS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// The content of the request is not protected.
+    #[default]
+    Plain,
+    /// Nobody can change the request unnoticed.
+    Integrity,
+    /// Nobody can read or change the request.
+    Privacy,
+}
+
+/// A connection, by a number that the server uses for one connection only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// The host that limits per host count for, such as its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u128);
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The identity that the request proves.
+    pub principal: &'a Principal,
+    /// The protection of the request.
+    pub service: Service,
+    /// The connection that the request arrived on.
+    pub connection: ConnectionId,
+    /// The host at the other end of the connection.
+    pub peer: PeerId,
+}
+
+impl Caller<'_> {
+    /// Returns true if the request cannot have been changed on its way.
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        matches!(self.principal, Principal::Gss(_)) && self.service != Service::Plain
+    }
+}
+
+/// The protection of state that a client asks for (RFC 8881 section 18.35.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtectionAsk {
+    /// SP4_NONE: every principal may do everything.
+    None,
+    /// SP4_MACH_CRED: the machine credential is necessary for some operations.
+    MachineCredential {
+        /// The operations that need the machine credential.
+        enforce: OperationSet,
+        /// The operations that the machine credential may do on the state of others.
+        allow: OperationSet,
+    },
+    /// SP4_SSV: a shared secret, which this server does not support.
+    SharedSecret,
+}
+
+/// The protection of a client's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// SP4_NONE: every principal may do everything.
+    #[default]
+    None,
+    /// SP4_MACH_CRED: the machine credential is necessary for some operations.
+    MachineCredential {
+        /// The operations that need the machine credential.
+        enforce: OperationSet,
+        /// The operations that the machine credential may do on the state of others.
+        allow: OperationSet,
+    },
+}
+
+impl Protection {
+    /// Decides about the protection that a client asks for. The server always enforces the
+    /// operations on clients, sessions and connections, and returns the sets that it has chosen.
+    ///
+    /// # Errors
+    /// INVAL if the request for SP4_MACH_CRED is not protected itself; ENCR_ALG_UNSUPP for SP4_SSV.
+    pub fn negotiate(ask: ProtectionAsk, caller: &Caller<'_>) -> Result<Self, Nfs4Error> {
+        match ask {
+            ProtectionAsk::None => Ok(Self::None),
+            ProtectionAsk::SharedSecret => Err(Nfs4Error::EncrAlgUnsupp),
+            ProtectionAsk::MachineCredential { .. } if !caller.is_protected() => {
+                Err(Nfs4Error::Inval)
+            }
+            ProtectionAsk::MachineCredential { enforce, allow } => Ok(Self::MachineCredential {
+                enforce: ENFORCED.union(enforce.intersection(ENFORCEABLE)),
+                allow: allow.intersection(ALLOWABLE),
+            }),
+        }
+    }
+
+    /// Checks whether the sender may do an operation on the client with this principal.
+    ///
+    /// # Errors
+    /// WRONG_CRED if the operation needs the machine credential.
+    pub fn check(
+        &self,
+        operation: OperationNumber,
+        machine: &Principal,
+        caller: &Caller<'_>,
+    ) -> Result<(), Nfs4Error> {
+        match self {
+            Self::MachineCredential { enforce, .. }
+                if enforce.contains(operation)
+                    && !(caller.is_protected() && caller.principal == machine) =>
+            {
+                Err(Nfs4Error::WrongCred)
+            }
+            Self::None | Self::MachineCredential { .. } => Ok(()),
+        }
+    }
+
+    /// Returns true if the sender has the machine credential and may therefore do an operation on
+    /// state that belongs to another principal.
+    #[must_use]
+    pub fn allows(
+        &self,
+        operation: OperationNumber,
+        machine: &Principal,
+        caller: &Caller<'_>,
+    ) -> bool {
+        match self {
+            Self::None => false,
+            Self::MachineCredential { allow, .. } => {
+                allow.contains(operation) && caller.is_protected() && caller.principal == machine
+            }
+        }
+    }
+
+    /// Returns true if connections must be bound explicitly.
+    #[must_use]
+    pub const fn binds_connections(&self) -> bool {
+        matches!(self, Self::MachineCredential { .. })
+    }
+}
+
+/// The operations that always need the machine credential under SP4_MACH_CRED.
+const ENFORCED: OperationSet = OperationSet::of(&[
+    Op::BIND_CONN_TO_SESSION,
+    Op::EXCHANGE_ID,
+    Op::CREATE_SESSION,
+    Op::DESTROY_SESSION,
+    Op::DESTROY_CLIENTID,
+]);
+/// The operations for which a client may ask that they need the machine credential.
+const ENFORCEABLE: OperationSet = OperationSet::of(&[Op::BACKCHANNEL_CTL]);
+/// The operations for which a client may ask that the machine credential suffices.
+const ALLOWABLE: OperationSet = OperationSet::of(&[
+    Op::CLOSE,
+    Op::OPEN_DOWNGRADE,
+    Op::LOCKU,
+    Op::DELEGRETURN,
+    Op::TEST_STATEID,
+    Op::FREE_STATEID,
+]);

@@ -1,0 +1,127 @@
+//! One session: its id, its channels and its back channel's parameters.
+
+use smallvec::SmallVec;
+
+use super::attributes::ChannelAttributes;
+use super::connections::Binding;
+use super::slots::SlotTable;
+use crate::keys::{ClientKey, SessionId4};
+use crate::peer::Principal;
+
+/// The flags of CREATE_SESSION (RFC 8881 section 18.36.1).
+pub mod create_flags {
+    /// The session outlives a restart of the server.
+    pub const PERSIST: u32 = 0x1;
+    /// The connection is bound to the back channel, too.
+    pub const CONN_BACK_CHAN: u32 = 0x2;
+    /// The connection is stepped up to RDMA, which this server never does.
+    pub const CONN_RDMA: u32 = 0x4;
+    /// All flags that a client may set.
+    pub const ALL: u32 = PERSIST | CONN_BACK_CHAN | CONN_RDMA;
+}
+
+/// The credential that the client expects in callbacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CallbackSecurity {
+    /// Callbacks have no credential: AUTH_NONE.
+    #[default]
+    None,
+    /// Callbacks name a user and a group: AUTH_SYS.
+    System {
+        /// The number of the user.
+        user: u32,
+        /// The number of the group.
+        group: u32,
+    },
+    /// Callbacks are protected by RPCSEC_GSS, which this server does not do.
+    Gss,
+}
+
+/// The parameters of a session's back channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallbackParameters {
+    /// The RPC program of the client's callback service.
+    pub program: u32,
+    /// The credential that the client expects in callbacks.
+    pub security: CallbackSecurity,
+}
+
+impl CallbackParameters {
+    /// Chooses the first credential that this server can use. `None` if the client accepts only
+    /// others. A client that lists no credentials gets callbacks without one.
+    #[must_use]
+    pub fn choose(program: u32, offered: &[CallbackSecurity]) -> Option<Self> {
+        let usable = |security: &&CallbackSecurity| **security != CallbackSecurity::Gss;
+        match offered {
+            [] => Some(Self { program, security: CallbackSecurity::None }),
+            offered => {
+                let security = offered.iter().find(usable)?.clone();
+                Some(Self { program, security })
+            }
+        }
+    }
+}
+
+/// A session of a client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub id: SessionId4,
+    pub client: ClientKey,
+    /// The sequence number of the CREATE_SESSION.
+    pub sequence: u32,
+    /// The principal that sent the CREATE_SESSION.
+    pub creator: Principal,
+    pub flags: u32,
+    pub fore: ChannelAttributes,
+    pub back: ChannelAttributes,
+    pub slots: SlotTable,
+    pub bindings: SmallVec<[Binding; 2]>,
+    /// `None` if the client accepts no callbacks that this server can send.
+    pub callbacks: Option<CallbackParameters>,
+    /// True if the client has asked for a back channel.
+    pub wants_back: bool,
+    /// True if the client has answered a callback with an error of the session.
+    pub has_back_fault: bool,
+}
+
+impl Session {
+    /// Returns the number of connections that are bound to the back channel.
+    pub(crate) fn back_connections(&self) -> u32 {
+        self.bindings.iter().filter(|binding| binding.is_back).count() as u32
+    }
+
+    /// Returns true if the client has asked for a back channel that has no connection now.
+    pub(crate) fn has_lost_back(&self) -> bool {
+        self.wants_back && !self.bindings.iter().any(|binding| binding.is_back)
+    }
+
+    /// Returns true if the session outlives a restart of the server.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.flags & create_flags::PERSIST != 0
+    }
+}
+
+/// The visible part of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionView<'a> {
+    /// The id of the session.
+    pub id: SessionId4,
+    /// The client that the session belongs to.
+    pub client: ClientKey,
+    /// The flags that CREATE_SESSION returned, see [`create_flags`].
+    pub flags: u32,
+    /// The attributes of the fore channel.
+    pub fore: ChannelAttributes,
+    /// The attributes of the back channel.
+    pub back: ChannelAttributes,
+    /// The parameters of callbacks, if the server can send any.
+    pub callbacks: Option<&'a CallbackParameters>,
+    /// The number of connections that are bound to the session.
+    pub connection_count: usize,
+    /// The number of requests in progress.
+    pub running_count: u32,
+    /// The number of slots that the client may use.
+    pub slot_count: u32,
+    /// The number of slots that the client is asked to use.
+    pub slot_target: u32,
+}

@@ -1,0 +1,311 @@
+//! The slots of a fore channel (RFC 8881 section 2.10.6).
+//!
+//! ```text
+//!          number 1                finish, reply kept
+//! unused ───────────► running ────────────────────────► kept ──────┐
+//!                     ▲  ▲  │      finish, not kept                │ next number
+//!                     │  │  └─────────────────────────► not kept ──┤
+//!                     │  └─────────────────────────────────────────┘
+//!                     │ the journaled number: resume; any other: new
+//!                  restored (after a restart of the server)
+//! ```
+//!
+//! After a restart of the server nobody knows the last number of a slot, because requests that
+//! change nothing are not journaled. The first request of a slot is therefore a repeat if it has
+//! the journaled number, and new if it has another. This is sound, because the old connections
+//! ended with the server, and a client only repeats requests that have had no reply.
+
+use crate::Nfs4Error;
+
+/// The slots of one session.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    slots: Vec<Slot>,
+    /// The number of slots that the client may use.
+    enforced: u32,
+    /// The number of slots that the client is asked to use.
+    target: u32,
+    /// The number of changes of the target, modulo 2^32.
+    generation: u32,
+    running: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    sequence: u32,
+    phase: Phase,
+    /// True if the slot was out of use, so that its client may begin with number 1 again.
+    is_reused: bool,
+    /// The generation of the target that the last reply of this slot contained.
+    told: u32,
+    checksum: u64,
+    reply: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Unused,
+    Running,
+    Kept,
+    NotKept,
+    Restored { is_journaled: bool },
+}
+
+/// The decision about the sequence number of a request on its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotDecision {
+    /// The request is new and may be carried out.
+    New,
+    /// The request was carried out before a restart of the server. Its results are to be made
+    /// again, and the outcome of its journaled operation is kept elsewhere.
+    Resume,
+    /// The request repeats the slot's last one, whose reply was kept.
+    Repeat,
+    /// The request repeats the slot's last one, whose reply was not kept.
+    RepeatNotKept,
+}
+
+impl SlotTable {
+    /// Creates a table of unused slots.
+    pub(crate) fn new(count: u32) -> Self {
+        let slots = (0..count).map(|_| Slot::unused()).collect();
+        Self { slots, enforced: count, target: count, generation: 0, running: 0 }
+    }
+
+    /// Creates a table from the numbers that the journal has for some of the slots.
+    pub(crate) fn restored(count: u32, journaled: impl Iterator<Item = (u32, u32)>) -> Self {
+        let mut table = Self::new(count);
+        for slot in &mut table.slots {
+            slot.phase = Phase::Restored { is_journaled: false };
+        }
+        for (slot, sequence) in journaled {
+            if let Some(slot) = table.slots.get_mut(slot as usize) {
+                slot.sequence = sequence;
+                slot.phase = Phase::Restored { is_journaled: true };
+            }
+        }
+        table
+    }
+
+    /// Returns the number of slots that the client may use.
+    pub(crate) fn enforced(&self) -> u32 {
+        self.enforced
+    }
+
+    /// Returns the number of slots that the client is asked to use.
+    pub(crate) fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// Returns the number of requests in progress.
+    pub(crate) fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// Decides about a sequence number. Nothing changes.
+    ///
+    /// # Errors
+    /// BADSLOT; DELAY for a repeat of a request in progress; SEQ_MISORDERED; SEQ_FALSE_RETRY if the
+    /// repeat has other content than the first request.
+    pub(crate) fn check(
+        &self,
+        slot: u32,
+        sequence: u32,
+        checksum: u64,
+    ) -> Result<SlotDecision, Nfs4Error> {
+        if slot >= self.enforced {
+            return Err(Nfs4Error::BadSlot);
+        }
+        let slot = self.slots.get(slot as usize).ok_or(Nfs4Error::BadSlot)?;
+        let is_same = sequence == slot.sequence;
+        let is_next = sequence == slot.sequence.wrapping_add(1) || slot.is_reused && sequence == 1;
+        match slot.phase {
+            Phase::Running if is_same => Err(Nfs4Error::Delay),
+            Phase::Running => Err(Nfs4Error::SeqMisordered),
+            Phase::Restored { is_journaled: true } if is_same => Ok(SlotDecision::Resume),
+            Phase::Restored { .. } => Ok(SlotDecision::New),
+            _ if is_next => Ok(SlotDecision::New),
+            Phase::Kept | Phase::NotKept if is_same && slot.checksum != checksum => {
+                Err(Nfs4Error::SeqFalseRetry)
+            }
+            Phase::Kept if is_same => Ok(SlotDecision::Repeat),
+            Phase::NotKept if is_same => Ok(SlotDecision::RepeatNotKept),
+            Phase::Unused | Phase::Kept | Phase::NotKept => Err(Nfs4Error::SeqMisordered),
+        }
+    }
+
+    /// Begins a request that [`SlotTable::check`] has found to be new, or to be resumed. Returns
+    /// the number of slots that went out of use, because the client has shown that it knows the
+    /// target and uses no slot beyond it.
+    pub(crate) fn start(&mut self, slot: u32, sequence: u32, checksum: u64, highest: u32) -> u32 {
+        let generation = self.generation;
+        let Some(begun) = self.slots.get_mut(slot as usize) else { return 0 };
+        let knows_target = begun.told == generation;
+        begun.sequence = sequence;
+        begun.phase = Phase::Running;
+        begun.is_reused = false;
+        begun.checksum = checksum;
+        begun.told = generation;
+        begun.reply.clear();
+        self.running += 1;
+        let is_shrinking = self.target < self.enforced;
+        if is_shrinking && knows_target && highest.max(slot) < self.target {
+            return self.shrink();
+        }
+        0
+    }
+
+    /// Ends a request. The reply is `None` if it need not be kept. Returns false if the slot has no
+    /// such request in progress.
+    pub(crate) fn finish(&mut self, slot: u32, sequence: u32, reply: Option<&[u8]>) -> bool {
+        let Some(slot) = self.slots.get_mut(slot as usize) else { return false };
+        if slot.phase != Phase::Running || slot.sequence != sequence {
+            return false;
+        }
+        slot.phase = match reply {
+            Some(reply) => {
+                slot.reply.extend_from_slice(reply);
+                Phase::Kept
+            }
+            None => Phase::NotKept,
+        };
+        self.running -= 1;
+        true
+    }
+
+    /// Returns the reply that was kept for the slot's last request.
+    pub(crate) fn reply(&self, slot: u32) -> Option<&[u8]> {
+        let slot = self.slots.get(slot as usize)?;
+        (slot.phase == Phase::Kept).then_some(slot.reply.as_slice())
+    }
+
+    /// Asks the client to use this many slots, at least one and at most as many as it may use.
+    pub(crate) fn set_target(&mut self, count: u32) {
+        let count = count.clamp(1, self.enforced);
+        if count != self.target {
+            self.target = count;
+            self.generation = self.generation.wrapping_add(1);
+        }
+    }
+
+    /// Lets the client use this many slots, if they are more than now.
+    pub(crate) fn grow(&mut self, count: u32) {
+        let count = count.min(self.slots.len() as u32);
+        if count > self.enforced {
+            self.enforced = count;
+        }
+        self.set_target(self.enforced);
+    }
+
+    /// Takes the slots beyond the target out of use, if none of them has a request in progress.
+    /// Returns their number.
+    fn shrink(&mut self) -> u32 {
+        let (target, enforced) = (self.target as usize, self.enforced as usize);
+        let retired = &mut self.slots[target..enforced];
+        if retired.iter().any(|slot| slot.phase == Phase::Running) {
+            return 0;
+        }
+        for slot in retired {
+            slot.is_reused = true;
+            slot.reply = Vec::new();
+            if slot.phase == Phase::Kept {
+                slot.phase = Phase::NotKept;
+            }
+        }
+        let count = self.enforced - self.target;
+        self.enforced = self.target;
+        count
+    }
+}
+
+impl Slot {
+    fn unused() -> Self {
+        Self {
+            sequence: 0,
+            phase: Phase::Unused,
+            is_reused: false,
+            told: 0,
+            checksum: 0,
+            reply: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: Result<SlotDecision, Nfs4Error> = Ok(SlotDecision::New);
+    const MISORDERED: Result<SlotDecision, Nfs4Error> = Err(Nfs4Error::SeqMisordered);
+
+    #[test]
+    fn a_number_is_new_repeated_or_out_of_order() {
+        let mut slots = SlotTable::new(2);
+        assert_eq!(
+            [0, 1, 2, u32::MAX].map(|s| slots.check(0, s, 7)),
+            [MISORDERED, NEW, MISORDERED, MISORDERED]
+        );
+        slots.start(0, 1, 7, 0);
+        assert_eq!(slots.check(0, 1, 7), Err(Nfs4Error::Delay));
+        assert_eq!([0, 2].map(|s| slots.check(0, s, 7)), [MISORDERED; 2]);
+        assert!(slots.finish(0, 1, Some(b"reply")) && !slots.finish(0, 1, None));
+        assert_eq!(slots.check(0, 1, 7), Ok(SlotDecision::Repeat));
+        assert_eq!(slots.reply(0), Some(b"reply".as_slice()));
+        assert_eq!(slots.check(0, 1, 8), Err(Nfs4Error::SeqFalseRetry));
+        assert_eq!([0, 2, 3].map(|s| slots.check(0, s, 7)), [MISORDERED, NEW, MISORDERED]);
+        slots.start(0, 2, 9, 0);
+        assert!(slots.finish(0, 2, None));
+        assert_eq!(slots.check(0, 2, 9), Ok(SlotDecision::RepeatNotKept));
+        assert_eq!(slots.check(2, 1, 9), Err(Nfs4Error::BadSlot));
+    }
+
+    #[test]
+    fn numbers_wrap_around_to_zero() {
+        let mut slots = SlotTable::restored(1, std::iter::once((0, 7)));
+        slots.start(0, u32::MAX, 1, 0);
+        slots.finish(0, u32::MAX, Some(b""));
+        assert_eq!(slots.check(0, u32::MAX, 1), Ok(SlotDecision::Repeat));
+        assert_eq!(slots.check(0, 0, 1), NEW);
+        assert_eq!(slots.check(0, 1, 1), MISORDERED);
+    }
+
+    #[test]
+    fn the_first_use_after_a_restart_resumes_the_journaled_number() {
+        let mut slots = SlotTable::restored(2, std::iter::once((1, 40)));
+        assert_eq!(slots.check(1, 40, 3), Ok(SlotDecision::Resume));
+        assert_eq!([39, 41, 77].map(|s| slots.check(1, s, 3)), [NEW; 3]);
+        assert_eq!([0, 1, 5].map(|s| slots.check(0, s, 3)), [NEW; 3]);
+        slots.start(1, 40, 3, 1);
+        assert_eq!(slots.check(1, 40, 3), Err(Nfs4Error::Delay));
+        slots.finish(1, 40, Some(b"again"));
+        assert_eq!(slots.check(1, 40, 3), Ok(SlotDecision::Repeat));
+        assert_eq!(slots.check(1, 42, 3), MISORDERED);
+    }
+
+    #[test]
+    fn slots_go_out_of_use_when_their_client_knows_it() {
+        let mut slots = SlotTable::new(8);
+        let turn = |slots: &mut SlotTable, slot, sequence, highest| {
+            let retired = slots.start(slot, sequence, 0, highest);
+            slots.finish(slot, sequence, Some(b"x"));
+            retired
+        };
+        assert_eq!(turn(&mut slots, 6, 1, 6), 0);
+        slots.set_target(2);
+        assert_eq!((slots.target(), slots.enforced()), (2, 8));
+        // The client has not seen the target when it sends this.
+        assert_eq!(turn(&mut slots, 0, 1, 0), 0);
+        // It has seen the target, but still uses a slot beyond it.
+        assert_eq!(turn(&mut slots, 0, 2, 6), 0);
+        slots.start(7, 1, 0, 7);
+        assert_eq!(turn(&mut slots, 0, 3, 1), 0, "a request is in progress beyond the target");
+        slots.finish(7, 1, None);
+        assert_eq!(turn(&mut slots, 0, 4, 1), 6);
+        assert_eq!(slots.check(6, 2, 0), Err(Nfs4Error::BadSlot));
+        slots.grow(8);
+        // The client may go on counting, or begin again.
+        assert_eq!([1, 2].map(|s| slots.check(6, s, 0)), [NEW; 2]);
+        turn(&mut slots, 6, 1, 6);
+        assert_eq!(slots.check(6, 1, 0), Ok(SlotDecision::Repeat));
+    }
+}
