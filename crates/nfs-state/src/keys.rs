@@ -29,7 +29,7 @@ pub struct SessionKey(pub(crate) Key<SessionTag>);
 #[derive(Clone, Copy, Debug)]
 pub enum SessionTag {}
 
-/// The id of a session: the life of the server that created it, a running number, and eight random
+/// The id of a session: the run of the server that created it, a running number, and eight random
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SessionId4(pub [u8; 16]);
@@ -50,7 +50,7 @@ impl SessionId4 {
         number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// Returns the number of the server's life that created the session.
+    /// Returns the number of the run of the server that created the session.
     #[must_use]
     pub fn epoch(self) -> u32 {
         (self.number() >> 32) as u32

@@ -6,7 +6,7 @@
 //!   nor transports. Time ([`dafs_types::Moment`]) and randomness are arguments, so that the
 //!   simulator and the server run the same code.
 //! - Everything that a peer can make grow has a named limit in [`limits`].
-//! - No id is used twice, in one life of the server or in two.
+//! - No id is used twice, in one run of the server or in two.
 //!
 //! One thread owns an [`NfsState`] and calls it directly. What the server has to do besides
 //! answering is a [`Notice`], which the caller takes with [`NfsState::poll_notice`] after each

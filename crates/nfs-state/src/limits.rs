@@ -87,13 +87,13 @@ const _: () = assert!(CALLBACKS_PER_CLIENT_MAX <= CALLBACKS_MAX as usize);
 /// The settings of a server that the machines depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateConfig {
-    /// The number of this life of the server. Each start of the server has another, and it is never
+    /// The number of this run of the server. Each start of the server has another, and it is never
     /// 0.
     pub epoch: u32,
     /// The time that a client may let pass between two requests.
     pub lease: Duration,
     /// The time for which the state of a client is kept after its lease has expired, as long as
-    /// nobody needs what it holds.
+    /// no other client needs what it holds.
     pub courtesy: Duration,
     /// True if a journal keeps sessions and the outcomes of requests.
     pub is_persistent: bool,
@@ -106,7 +106,7 @@ pub struct StateConfig {
 }
 
 impl StateConfig {
-    /// Returns the usual settings for the given life of the server.
+    /// Returns the usual settings for the given run of the server.
     #[must_use]
     pub const fn new(epoch: u32) -> Self {
         Self {

@@ -28,9 +28,9 @@ pub enum Service {
     /// The content of the request is not protected.
     #[default]
     Plain,
-    /// Nobody can change the request unnoticed.
+    /// A change of the request on its way is noticed.
     Integrity,
-    /// Nobody can read or change the request.
+    /// The request is encrypted, and a change of it is noticed.
     Privacy,
 }
 

@@ -1,7 +1,7 @@
 //! CREATE_SESSION as far as it concerns clients (RFC 8881 section 18.36.4), and DESTROY_CLIENTID.
 //!
 //! Invariant: only a success advances the sequence number of CREATE_SESSION. A request that fails
-//! changes nothing, so that nobody can disturb the numbers of a client whose id he has guessed.
+//! changes nothing, so that no stranger who guesses a client id can disturb its numbers.
 
 use dafs_types::{ClientId, Moment};
 

@@ -102,7 +102,7 @@ pub struct ClientView<'a> {
     pub is_confirmed: bool,
     /// True while the lease has expired and the state is kept.
     pub is_courtesy: bool,
-    /// True until RECLAIM_COMPLETE.
+    /// True until the client sends RECLAIM_COMPLETE.
     pub is_reclaiming: bool,
     /// The number of sessions of the client.
     pub session_count: u32,

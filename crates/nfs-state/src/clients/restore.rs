@@ -15,7 +15,7 @@ impl Clients {
     /// session. Of two incarnations of a client, the one that was confirmed last is kept.
     ///
     /// # Errors
-    /// INVAL if the record contradicts another one, or is from this life of the server; DELAY if
+    /// INVAL if the record contradicts another one, or is from this run of the server; DELAY if
     /// the table is full.
     pub(crate) fn restore(
         &mut self,

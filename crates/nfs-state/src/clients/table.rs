@@ -72,7 +72,7 @@ impl Clients {
     /// Returns the key of the client with this id.
     ///
     /// # Errors
-    /// STALE_CLIENTID if the id is from an earlier life of the server, or its record was removed.
+    /// STALE_CLIENTID if the id is from an earlier run of the server, or its record was removed.
     pub fn find(&self, id: ClientId) -> Result<ClientKey, Nfs4Error> {
         self.by_id.get(&id).copied().ok_or(Nfs4Error::StaleClientId)
     }
@@ -138,8 +138,8 @@ impl Clients {
         lapsed.min_by_key(|(_, client)| client.renewed).map(|(key, _)| ClientKey(key))
     }
 
-    /// Returns a client id that no record has ever had: the life of the server and a running
-    /// number. `None` after all numbers of this life are used up.
+    /// Returns a client id that no record has ever had: the run of the server and a running
+    /// number. `None` after all numbers of this run are used up.
     pub(super) fn new_id(&mut self) -> Option<ClientId> {
         let index = self.next_index;
         self.next_index = index.checked_add(1)?;

@@ -36,7 +36,7 @@ impl NfsState {
     /// its id, and must reclaim its state.
     ///
     /// # Errors
-    /// INVAL if the record contradicts another one, or if it is from this life of the server; DELAY
+    /// INVAL if the record contradicts another one, or if it is from this run of the server; DELAY
     /// if there is no memory for the session.
     pub fn restore(&mut self, record: SessionRecord, now: Moment) -> Result<SessionKey, Nfs4Error> {
         self.sessions.check_restore(&record)?;

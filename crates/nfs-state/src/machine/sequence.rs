@@ -181,7 +181,7 @@ impl NfsState {
 
     /// Ends a request. `reply` is what a repeat of it gets; `None` if the reply need not be kept. A
     /// reply that is longer than the session keeps is not kept. Returns false if the session has
-    /// ended in the meantime, so that nobody waits for the reply.
+    /// ended in the meantime, so that no client waits for the reply.
     pub fn finish(&mut self, request: RequestKey, reply: Option<&[u8]>, now: Moment) -> bool {
         let Some(session) = self.sessions.get_mut(request.session) else { return false };
         let limit = session.fore.kept_bytes_max as usize;

@@ -1,8 +1,8 @@
 //! Sessions: channels, connections, slots and the replies that are kept for repeats.
 //!
 //! Invariants:
-//! - A session id is never used for two sessions, in this life of the server or in another, and
-//!   nobody can guess it.
+//! - A session id is never used for two sessions, in this run of the server or in another, and
+//!   no peer can guess it.
 //! - A slot has at most one request in progress. A request is carried out once, however often its
 //!   client sends it.
 //! - A SEQUENCE that is refused leaves its slot as it was.

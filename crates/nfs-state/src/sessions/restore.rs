@@ -11,7 +11,7 @@ impl Sessions {
     /// Checks whether a session can be restored from a record.
     ///
     /// # Errors
-    /// INVAL if the record is from this life of the server, exceeds a limit, or names a session
+    /// INVAL if the record is from this run of the server, exceeds a limit, or names a session
     /// that exists; DELAY if there is no memory for the session.
     pub(crate) fn check_restore(&self, record: &SessionRecord) -> Result<(), Nfs4Error> {
         let slots = record.fore.requests_max;

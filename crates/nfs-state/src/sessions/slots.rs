@@ -10,7 +10,7 @@
 //!                  restored (after a restart of the server)
 //! ```
 //!
-//! After a restart of the server nobody knows the last number of a slot, because requests that
+//! After a restart the server does not know the last number of a slot, because requests that
 //! change nothing are not journaled. The first request of a slot is therefore a repeat if it has
 //! the journaled number, and new if it has another. This is sound, because the old connections
 //! ended with the server, and a client only repeats requests that have had no reply.
