@@ -84,12 +84,12 @@ pub(crate) struct Window {
     /// reply.
     attention: u8,
     busy: [u64; STREAM_WORDS],
-    /// The streams on which a reply was sent since `nreq` last fell. A new request on one of them
-    /// proves that the client knows the lower value.
+    /// The streams on which a reply was sent since `nreq`, the client's number of credits, last
+    /// fell. A new request on one of them proves that the client knows the lower value.
     answered: [u64; STREAM_WORDS],
-    /// The streams on which a reply was sent since the last reply on a stream beyond `nreq`. A new
-    /// request on one of them proves that the client has read all replies on the streams beyond
-    /// `nreq`.
+    /// The streams on which a reply was sent since the last reply on a stream beyond `nreq`, the
+    /// client's number of credits. A new request on one of them proves that the client has read all
+    /// replies on the streams beyond `nreq`.
     settled: [u64; STREAM_WORDS],
     /// The first of the streams that the client may no longer use, if this was not reported yet;
     /// otherwise [`NO_STREAM`].
@@ -370,8 +370,8 @@ impl Window {
         self.set_target(next, budget);
     }
 
-    /// Includes the window in the budget's sums over contending windows if it is not satisfied, or
-    /// excludes it if it is.
+    /// Includes the channel in the budget's sums over the channels that contend for scarce credits,
+    /// or excludes it if `satisfied` is true.
     fn contend_unless(&mut self, satisfied: bool, budget: &mut Budget) {
         if self.contends != satisfied {
             return;

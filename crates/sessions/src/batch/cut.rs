@@ -19,7 +19,7 @@ pub(super) struct Cut {
     pub at: u32,
     /// The offset in the file.
     pub offset: u64,
-    /// The client's buffer for the transfer. The two have the same length.
+    /// The client's buffer for the transfer. The buffer and the file range have the same length.
     pub buffer: DirectBuffer,
     pub hint: CacheHint,
 }

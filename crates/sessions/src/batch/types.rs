@@ -191,7 +191,7 @@ impl Run {
 pub struct Piece {
     /// The offset of the piece in the file.
     pub offset: u64,
-    /// The client's buffer for the piece. The two have the same length.
+    /// The client's buffer for the piece. The buffer and the file range have the same length.
     pub buffer: DirectBuffer,
     /// The offset of the piece's first byte in the request's data.
     pub at: u32,

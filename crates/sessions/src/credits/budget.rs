@@ -63,7 +63,7 @@ impl Budget {
         self.wanting -= u32::from(window.wants_more);
     }
 
-    /// Updates the sums after the number of credits of a window has changed from `before` to
+    /// Updates the sums after the number of credits of a channel has changed from `before` to
     /// `after`.
     pub(super) fn recharge(&mut self, before: u16, after: u16, contends: bool) {
         let (before, after) = (u32::from(before), u32::from(after));
@@ -89,8 +89,9 @@ impl Budget {
         u64::from(self.contending_charge) + u64::from(self.available())
     }
 
-    /// Returns a contending window's share of the pool, rounded down, so that all windows can have
-    /// their shares at the same time.
+    /// Returns a channel's share of the credits in [`Budget::pool`], rounded down, so that all
+    /// channels can have their shares at the same time. The channel must contend for scarce
+    /// credits.
     pub(super) fn share(&self, window: &Window) -> u16 {
         debug_assert!(window.contends);
         let weighted = self.pool() * u64::from(window.weight.get());
@@ -98,13 +99,14 @@ impl Budget {
         u16::try_from(share).unwrap_or(u16::MAX).max(1)
     }
 
-    /// Returns true if at least one other window contends besides this contending window.
+    /// Returns true if at least one other channel contends for scarce credits. This channel must
+    /// contend too.
     pub(super) fn is_shared_with(&self, window: &Window) -> bool {
         self.contending_weight > u32::from(window.weight.get())
     }
 
-    /// Returns true if this window's share of the pool would be at least `cap`, the most credits
-    /// that it may have, if the window contended.
+    /// Returns true if, in case that this channel contended for scarce credits, its share would be
+    /// at least `cap`, the most credits that it may have.
     pub(super) fn satisfies(&self, window: &Window, cap: u16) -> bool {
         let weight = u64::from(window.weight.get());
         let (mut pool, mut all) = (self.pool(), u64::from(self.contending_weight));

@@ -13,16 +13,17 @@ pub(super) struct Buddy {
     /// For each block, the order plus 1 of the free run that starts at the block; 0 if no free run
     /// starts there.
     state: Vec<u8>,
-    /// Free chunks without pages, because their pages were released to the kernel. They are used
-    /// after all other free chunks.
+    /// Free chunks (parts of the arena of the size of a huge page) without pages, because their
+    /// pages were released to the kernel. They are used after all other free chunks.
     cold: Vec<u32>,
-    /// The first chunk that was never allocated. No later chunk was ever allocated.
+    /// The first chunk (a part of the arena of the size of a huge page) that was never allocated.
+    /// No later chunk was ever allocated.
     fresh: u32,
     chunk_count: u32,
     used_blocks: usize,
-    /// The number of free chunks that have pages.
+    /// The number of free chunks (of the size of a huge page) that have pages.
     warm_chunks: usize,
-    /// The number of chunks whose pages are being cleared in advance.
+    /// The number of chunks (of the size of a huge page) whose pages are being cleared in advance.
     warming: usize,
     /// True if a whole free chunk was split since a chunk was last cleared in advance, so that more
     /// cleared chunks are needed.
@@ -54,7 +55,7 @@ impl Buddy {
         self.used_blocks
     }
 
-    /// Returns the number of free chunks that have pages.
+    /// Returns the number of free chunks (of the size of a huge page) that have pages.
     pub(super) fn warm_chunks(&self) -> usize {
         self.warm_chunks
     }

@@ -286,8 +286,8 @@ pub struct Cache {
     close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
-    /// The maximum number of bytes that one plan or one write covers. The limit keeps it from
-    /// evicting its own blocks.
+    /// The maximum number of bytes that one plan or one write covers. Without this limit, a plan or
+    /// write could evict its own blocks.
     plan_bytes_max: u64,
     has_pressure: bool,
     wants_flush: bool,

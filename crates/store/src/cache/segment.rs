@@ -9,7 +9,7 @@
 /// The cached blocks of an aligned 256 KiB range of a file. Block sets are bit masks.
 #[repr(C, align(64))]
 pub(super) struct Segment {
-    /// The blocks that contain the file's content.
+    /// A bit mask of the blocks that contain the file's content.
     pub valid: u64,
     /// The number of the segment in the file: the file offset divided by the segment size.
     pub number: u64,
@@ -101,7 +101,7 @@ impl Segment {
             && self.dirty | self.flushing | self.filling | self.writing == 0
     }
 
-    /// Returns the blocks with data that the file does not have yet.
+    /// Returns a bit mask of the blocks with data that the file does not have yet.
     pub(super) fn unflushed(&self) -> u64 {
         self.dirty | self.flushing
     }

@@ -11,7 +11,8 @@ use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
 use super::{BLOCK_BYTES, Cache, CachedFile};
 
 impl Cache {
-    /// Finds or creates the segment of a file. Returns `None` if there is no free slot for it.
+    /// Finds or creates the segment of a file that has this number. Returns `None` if there is no
+    /// free slot for it.
     pub(super) fn segment_for(&mut self, file: u32, number: u64) -> Option<u32> {
         if let Some(slot) = self.segments.find(file, number) {
             return Some(slot);

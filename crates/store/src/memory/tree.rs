@@ -29,7 +29,7 @@ pub(super) struct Tree {
     clock: u64,
 }
 
-/// One object.
+/// An object of the tree, such as a file or a directory.
 pub(super) struct Inode {
     pub attributes: Attributes,
     pub content: Content,
