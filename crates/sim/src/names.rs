@@ -23,7 +23,8 @@ struct World {
     files: BTreeMap<Origin, FileNumber>,
     /// Changes in flight that have been executed, each with the reply that it must get.
     done: BTreeMap<OperationNumber, Expected>,
-    /// The results that reads in flight may have got before later changes.
+    /// The results that each read in flight may return because it was executed before a later
+    /// change.
     seen: BTreeMap<OperationNumber, BTreeSet<Expected>>,
 }
 

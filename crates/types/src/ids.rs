@@ -135,9 +135,8 @@ impl FileHandle {
         FsHandle(fs)
     }
 
-    /// Returns the number of the federation node that created the object: the two highest bytes of
-    /// the first word, in little-endian order. The number is 0 if the server is not in a
-    /// federation.
+    /// Returns the number of the server node that created the object: the two highest bytes of the
+    /// first word, in little-endian order. The number is 0 if the server has no other nodes.
     ///
     /// Handles from servers that did not reserve these bytes have arbitrary values there: see
     /// `Store::renewed` in the store.

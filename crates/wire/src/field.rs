@@ -76,17 +76,17 @@ kinds! {
     Change: 24, 8, "change_info";
     /// A key type, padding and a share key.
     Key: 16, 8, "key type, pad, key";
-    /// The offset of a name in the heap.
+    /// The offset of a name in the heap (the variable part of the message).
     Name: 4, 4, "offset of name";
-    /// The offset of an owner or client string in the heap.
+    /// The offset of an owner or client string in the heap (the variable part of the message).
     Owner: 4, 4, "offset of opaque8<>";
-    /// The offset of a symbolic link's target in the heap.
+    /// The offset of a symbolic link's target in the heap (the variable part of the message).
     LinkText: 4, 4, "offset of text";
-    /// The offset of a fence identity in the heap.
+    /// The offset of a fence identity in the heap (the variable part of the message).
     FenceText: 4, 4, "offset of fence id";
-    /// The offset of a principal's name in the heap.
+    /// The offset of a principal's name in the heap (the variable part of the message).
     Principal: 4, 4, "offset of string";
-    /// The offset of an authentication token in the heap.
+    /// The offset of an authentication token in the heap (the variable part of the message).
     Token: 4, 4, "offset of opaque8<>";
     /// A status number.
     Outcome: 4, 4, "status";
