@@ -232,6 +232,8 @@ fn attributes_are_in_the_order_of_their_numbers() {
         "retentevt_set",
         "mode_set_masked",
         "mode_umask",
+        "time_deleg_access",
+        "time_deleg_modify",
     ];
     assert_eq!(write_only, expected);
     let both: Vec<&str> = rows(Use::Both).map(|row| row.name).collect();

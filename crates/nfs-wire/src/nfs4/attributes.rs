@@ -327,10 +327,12 @@ attributes! {
     xattr_support 82 Read false: bool;
     /// Whether the object must be brought from slow storage first.
     offline 83 Read false: bool;
-    /// The time of the last access, kept by the holder of a delegation.
-    time_deleg_access 84 Both false: Time;
-    /// The time of the last change, kept by the holder of a delegation.
-    time_deleg_modify 85 Both false: Time;
+    /// The time of the last access, kept by the holder of a delegation. Clients set it, and tell it
+    /// in the answer to CB_GETATTR.
+    time_deleg_access 84 Write false: Time;
+    /// The time of the last change, kept by the holder of a delegation. Clients set it, and tell it
+    /// in the answer to CB_GETATTR.
+    time_deleg_modify 85 Write false: Time;
     /// The arguments of OPEN that the server understands.
     open_arguments 86 Read false: OpenArguments;
 }

@@ -13,8 +13,8 @@ use super::operation::{Outcome, Reply};
 use super::status::Status;
 use super::table::{CallbackKind, callback_table};
 use super::types::{
-    DeviceId, FileHandle, FsId, LayoutMode, LayoutType, SessionId, StateId, StateOwner,
-    WriteResponse,
+    DeviceId, FileHandle, FsId, LayoutMode, LayoutType, Name, SessionId, StateId, StateOwner,
+    Verifier, WriteResponse,
 };
 
 xdr! {
@@ -79,6 +79,67 @@ xdr! {
         handle: FileHandle<'b>,
         /// The changes of the directory.
         changes: List<Notification<'b>, NOTIFICATIONS_MAX>,
+    }
+    /// The kinds of notifications about a directory.
+    enum DirectoryNotice {
+        /// The attributes of an entry changed: a [`NoticedEntry`].
+        ChildAttributes = 0,
+        /// The attributes of the directory changed: a [`NoticedEntry`] without a name.
+        DirectoryAttributes = 1,
+        /// An entry was removed: a [`RemovedEntry`].
+        Remove = 2,
+        /// An entry was added: an [`AddedEntry`].
+        Add = 3,
+        /// An entry was renamed: a [`RenamedEntry`].
+        Rename = 4,
+        /// The verifier of cookies changed: a [`ChangedVerifier`].
+        Verifier = 5,
+    }
+    /// An entry of a directory with some of its attributes.
+    #[derive(Copy, Default)]
+    struct NoticedEntry<'b> {
+        /// The name of the entry.
+        name: Name<'b>,
+        /// The attributes that the notification tells.
+        attributes: Fattr<'b>,
+    }
+    /// An entry and its position in the directory.
+    #[derive(Copy, Default)]
+    struct RemovedEntry<'b> {
+        /// The entry that was removed.
+        entry: NoticedEntry<'b>,
+        /// The position of the entry.
+        cookie: u64,
+    }
+    /// An entry that was added to a directory.
+    #[derive(Copy, Default)]
+    struct AddedEntry<'b> {
+        /// The entry that was removed to make room for this one.
+        old: Option<RemovedEntry<'b>>,
+        /// The entry that was added.
+        entry: NoticedEntry<'b>,
+        /// The position of the entry, if the server tells it.
+        cookie: Option<u64>,
+        /// The entry before this one, if the server tells it.
+        previous: Option<RemovedEntry<'b>>,
+        /// Whether this is the last entry of the directory.
+        is_last: bool,
+    }
+    /// An entry that was renamed.
+    #[derive(Copy, Default)]
+    struct RenamedEntry<'b> {
+        /// The entry under its old name.
+        old: RemovedEntry<'b>,
+        /// The entry under its new name.
+        new: AddedEntry<'b>,
+    }
+    /// The verifier of cookies before and after a change.
+    #[derive(Copy, Default)]
+    struct ChangedVerifier {
+        /// The verifier before the change.
+        old: Verifier,
+        /// The verifier after the change.
+        new: Verifier,
     }
     /// Notifications of one or several kinds.
     #[derive(Copy, Default)]

@@ -3,8 +3,9 @@
 //!
 //! Invariant: there is a row for each operation and each callback; a missing row does not compile.
 //!
-//! Departures from the lists of the specifications: COPY may also return `OFFLOAD_NO_REQS`, which
-//! its result has an arm for and its list omits.
+//! Departure from the lists of the specifications: COPY may also return `OFFLOAD_NO_REQS`, which
+//! its result has an arm for and its list omits. Other omissions are kept: GETFH, IO_ADVISE,
+//! OFFLOAD_CANCEL and OFFLOAD_STATUS lack errors that any operation of a session may return.
 
 use super::status::{Status, StatusSet};
 use super::table::{CallbackKind, OperationKind};

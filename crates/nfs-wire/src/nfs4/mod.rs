@@ -9,6 +9,32 @@
 //!
 //! Attributes stay encoded in calls ([`Fattr`]), so that a server can check other things first.
 //! [`Fattr::decode`] and [`Attributes::encode`] convert them.
+//!
+//! ```
+//! use dafs_nfs_wire::nfs4::{Answer, CallReader, Operation, ReplyWriter, Status};
+//! use dafs_nfs_wire::xdr::{Reader, Writer};
+//!
+//! // A compound without a tag, of minor version 1: PUTROOTFH, GETFH.
+//! let call = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 24, 0, 0, 0, 10];
+//! let mut reader = CallReader::<Operation>::new(Reader::new(&call))?;
+//! let mut writer = Writer::new();
+//! let mut reply = ReplyWriter::new(&mut writer, reader.tag());
+//! let mut status = Status::Ok;
+//! while let Some(call) = reader.next_call() {
+//!     let answer = match call? {
+//!         Operation::PutRootFh => Answer::PutRootFh(Status::Ok),
+//!         other => Answer::failed(other.kind(), Status::NotSupp),
+//!     };
+//!     status = answer.status();
+//!     reply.push(&mut writer, &answer);
+//!     if !status.is_ok() {
+//!         break;
+//!     }
+//! }
+//! reply.finish(&mut writer, status);
+//! assert_eq!(writer.bytes().len(), 28);
+//! # Ok::<(), dafs_nfs_wire::xdr::XdrError>(())
+//! ```
 
 pub mod attribute_types;
 pub mod attributes;
