@@ -2,6 +2,7 @@
 
 use dafs_nfs_wire::nfs4::attributes::number;
 use dafs_nfs_wire::nfs4::compound::{CallbackCompound, Compound, CompoundReply};
+use dafs_nfs_wire::nfs4::layout_bodies::{FileLayoutUtility, FlexibleLayout};
 use dafs_nfs_wire::nfs4::{Attributes, Bitmap, Fattr};
 use dafs_nfs_wire::xdr::{Xdr, decode_whole, encode_whole};
 
@@ -246,6 +247,33 @@ fn a_delegation_is_recalled() {
             "truncate: false, handle: \"fh01\"",
         ],
     );
+}
+
+#[test]
+fn a_flexible_layout() {
+    let body = bytes(
+        r#"0 10000 1               // stripes of 64 KiB, one mirror
+           2                       // with two servers
+           1 1 1 1 64              // device and efficiency
+           0 0 0 0                 // anonymous state id
+           1 4 "h001" 4 "1001" 4 "2002"
+           2 2 2 2 32
+           0 0 0 0
+           1 4 "h002" 4 "1001" 4 "2002"
+           3 3c"#, // flags and seconds between reports
+    );
+    let text = described::<FlexibleLayout<'_>>(&body);
+    assert_contains(
+        &text,
+        &[
+            "stripe_bytes: 65536",
+            "efficiency: 100, state: StateId { sequence: 0,",
+            "handles: List([\"h002\"]), user: \"1001\", group: \"2002\"",
+            "flags: FlexibleFlags(3), statistics_seconds: 60",
+        ],
+    );
+    let utility = FileLayoutUtility::DENSE.with_stripe_bytes(65_599);
+    assert_eq!((utility.0, utility.stripe_bytes()), (65_537, 65_536));
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn an_answer_that_does_not_fit_is_taken_back() {
     let mut writer = Writer::new();
     writer.set_limit(60);
     let mut reply = ReplyWriter::new(&mut writer, Opaque(b""));
-    reply.push(&mut writer, &Answer::PutRootFh(Status::Ok));
+    reply.push_encoded(&mut writer, &[0, 0, 0, 24, 0, 0, 0, 0], 1);
     let mark = reply.mark(&writer);
     reply.push(&mut writer, &Answer::GetFh(Reply::Ok(Opaque(&[7; 64]))));
     assert!(writer.fault().is_some());

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 pub use generate::generate;
 
 use crate::nfs4::attributes::ATTRIBUTES;
-use crate::nfs4::{callbacks, compound};
+use crate::nfs4::{callbacks, compound, layout_bodies};
 use crate::rpc::{self, Records, decode_call, encode_call};
 use crate::table::{Codec, Program, codec};
 use crate::xdr::{Payload, Reader, Writer, XdrError};
@@ -44,6 +44,13 @@ pub fn codecs() -> Vec<(String, Codec)> {
     all.push(("CB_COMPOUND arguments".to_owned(), codec!(compound::CallbackCompound<'b>)));
     all.push(("CB_COMPOUND results".to_owned(), codec!(compound::CallbackReply<'b>)));
     all.push(("CB_NOTIFY rename".to_owned(), codec!(callbacks::RenamedEntry<'b>)));
+    all.extend([
+        ("file device".to_owned(), codec!(layout_bodies::FileDevice<'b>)),
+        ("file layout".to_owned(), codec!(layout_bodies::FileLayout<'b>)),
+        ("flexible device".to_owned(), codec!(layout_bodies::FlexibleDevice<'b>)),
+        ("flexible layout".to_owned(), codec!(layout_bodies::FlexibleLayout<'b>)),
+        ("flexible return".to_owned(), codec!(layout_bodies::FlexibleReturn<'b>)),
+    ]);
     for row in ATTRIBUTES {
         all.push((format!("attribute {}", row.name), row.codec));
     }

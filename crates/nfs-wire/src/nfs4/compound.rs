@@ -357,6 +357,12 @@ impl ReplyWriter {
         self.count += 1;
     }
 
+    /// Appends answers that were encoded before, such as those of a reply cache.
+    pub fn push_encoded(&mut self, writer: &mut Writer, answers: &[u8], count: u32) {
+        writer.raw(answers);
+        self.count += count;
+    }
+
     /// Encodes the number and the status of the next answer. The caller encodes the results
     /// behind them.
     pub fn begin(&mut self, writer: &mut Writer, kind: OperationKind, status: Status) {

@@ -45,6 +45,12 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub const STATE_IDS_MAX: usize = 4096;
 /// The limit for devices, device errors and layouts in one list.
 pub const DEVICES_MAX: usize = 1024;
+/// The limit for stripes of a layout. Linux accepts 4096.
+pub const STRIPES_MAX: usize = 4096;
+/// The limit for mirrors of a layout. Linux accepts 4096, but a file has few copies.
+pub const MIRRORS_MAX: usize = 64;
+/// The limit for protocols of a data server.
+pub const VERSIONS_MAX: usize = 16;
 /// The limit for security parameters of the callback channel in one list.
 pub const SECURITY_PARAMETERS_MAX: usize = 16;
 /// The limit for security flavors of an object.

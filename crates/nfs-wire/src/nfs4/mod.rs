@@ -4,8 +4,8 @@
 //! properties follow from it.
 //!
 //! A server decodes a compound with [`CallReader`], one operation at a time, and encodes the
-//! answers with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have the same
-//! form: [`Callback`] takes the place of [`Operation`].
+//! answers with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have
+//! the same form: [`Callback`] takes the place of [`Operation`].
 //!
 //! Attributes stay encoded in calls ([`Fattr`]), so that a server can check other things first.
 //! [`Fattr::decode`] and [`Attributes::encode`] convert them.
@@ -44,6 +44,7 @@ pub mod copy;
 pub mod data;
 pub mod directory;
 pub mod layout;
+pub mod layout_bodies;
 pub mod limits;
 pub mod lock;
 pub mod open;

@@ -99,7 +99,7 @@ statuses! {
     AttrNotSupp = 10032, "ATTRNOTSUPP", "attribute not supported";
     NoGrace = 10033, "NO_GRACE", "reclaim outside the grace period";
     ReclaimBad = 10034, "RECLAIM_BAD", "reclaim of state that the client did not hold";
-    ReclaimConflict = 10035, "RECLAIM_CONFLICT", "reclaim conflicts with the state of another client";
+    ReclaimConflict = 10035, "RECLAIM_CONFLICT", "another client holds the reclaimed state";
     BadXdr = 10036, "BADXDR", "arguments cannot be decoded";
     LocksHeld = 10037, "LOCKS_HELD", "locks are still held";
     OpenMode = 10038, "OPENMODE", "open does not allow this access";
@@ -119,7 +119,7 @@ statuses! {
     BadSession = 10052, "BADSESSION", "session unknown";
     BadSlot = 10053, "BADSLOT", "slot number out of range";
     CompleteAlready = 10054, "COMPLETE_ALREADY", "already complete";
-    ConnNotBoundToSession = 10055, "CONN_NOT_BOUND_TO_SESSION", "connection not bound to the session";
+    ConnNotBoundToSession = 10055, "CONN_NOT_BOUND_TO_SESSION", "connection not bound to it";
     DelegAlreadyWanted = 10056, "DELEG_ALREADY_WANTED", "delegation already asked for";
     BackChanBusy = 10057, "BACK_CHAN_BUSY", "callbacks are still running";
     LayoutTryLater = 10058, "LAYOUTTRYLATER", "layout not available now";
