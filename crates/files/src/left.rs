@@ -15,6 +15,7 @@ use dafs_types::{FileHandle, Stability};
 
 use super::under_way::{Reach, UnderWay};
 use crate::caller::Identity;
+use crate::ranges::RangeTask;
 use crate::undo::seen::UndoSeen;
 
 /// The remaining work of an operation.
@@ -28,6 +29,8 @@ pub enum RemainingWork {
     Times(TimesTask),
     /// A lock is granted, but the reply must wait for transfers.
     Grant(GrantTask),
+    /// Storage of a range of a file is reserved, freed, shared, copied or searched.
+    Range(Box<RangeTask>),
 }
 
 /// A commit in progress: it writes dirty data to the file or to stable storage, after which an

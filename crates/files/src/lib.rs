@@ -29,12 +29,14 @@ pub mod needs;
 mod open;
 pub mod opened;
 pub mod outcome;
+pub mod ranges;
 pub mod reading;
 pub mod settings;
 mod sizes;
 pub mod under_way;
 pub mod undo;
 pub mod writing;
+mod xattrs;
 
 use std::collections::VecDeque;
 

@@ -5,7 +5,9 @@
 
 use dafs_filer::WaiterId;
 use dafs_journal::RecordNumber;
-use dafs_ops::{Appended, Committed, Fault, Opened, Partial, Refusal, Set, Written};
+use dafs_ops::{
+    Appended, Committed, Copied, Fault, Opened, Partial, Refusal, Set, Sought, Written,
+};
 use dafs_store::StoreError;
 use dafs_types::{ClientId, FileHandle, Status};
 
@@ -108,6 +110,12 @@ pub enum Ended {
     Set(Set),
     /// A new fencing list is in force.
     Fenced,
+    /// Storage of a range was reserved, freed or shared.
+    Ranged,
+    /// A range was copied.
+    Copied(Copied),
+    /// A search in a file has ended.
+    Sought(Sought),
 }
 
 /// The outcome of an operation, whether it succeeded or failed.

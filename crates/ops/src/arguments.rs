@@ -480,3 +480,120 @@ record! {
         state: StateId,
     }
 }
+
+record! {
+    /// A range of a file whose storage is to be reserved or freed.
+    #[derive(Copy)]
+    FileRange {
+        /// The handle of the file that the request concerns.
+        file: FileHandle,
+        /// The state id of the open or delegation, or the anonymous state id.
+        state: StateId,
+        /// The offset in the file of the first byte of the range.
+        offset: u64,
+        /// The length of the range in bytes.
+        length: u64,
+    }
+}
+
+choice! {
+    /// What a search in a file looks for.
+    #[derive(Copy)]
+    SeekFor {
+        /// The next range with data.
+        Data = 0,
+        /// The next range without data. Every file has one at its end.
+        Hole = 1,
+    }
+}
+
+record! {
+    /// Searches a file for data or for a hole.
+    #[derive(Copy)]
+    Seek {
+        /// The handle of the file that the request concerns.
+        file: FileHandle,
+        /// The state id of the open or delegation, or the anonymous state id.
+        state: StateId,
+        /// The offset in the file at which the search starts.
+        offset: u64,
+        /// What the search looks for.
+        what: SeekFor,
+    }
+}
+
+record! {
+    /// Copies a range of one file to another file, or to another range of the same file.
+    #[derive(Copy)]
+    CopyRange {
+        /// The handle of the file to read.
+        source: FileHandle,
+        /// The handle of the file to write.
+        file: FileHandle,
+        /// The state id with which the source is read.
+        source_state: StateId,
+        /// The state id with which the file is written.
+        state: StateId,
+        /// The offset in the source of the first byte.
+        source_offset: u64,
+        /// The offset in the file of the first byte to write.
+        offset: u64,
+        /// The number of bytes; 0 means up to the end of the source.
+        length: u64,
+    }
+}
+
+record! {
+    /// Names one extended attribute of an object.
+    #[derive(Copy)]
+    Xattr<'m> {
+        /// The handle of the object that the request concerns.
+        file: FileHandle,
+        /// The name of the attribute, without a prefix.
+        name: &'m [u8],
+    }
+}
+
+choice! {
+    /// Says whether an extended attribute must exist already when it is set.
+    #[derive(Copy)]
+    XattrMode {
+        /// The attribute may exist or not.
+        Either = 0,
+        /// The attribute must not exist.
+        Create = 1,
+        /// The attribute must exist.
+        Replace = 2,
+    }
+}
+
+record! {
+    /// Sets an extended attribute.
+    #[derive(Copy)]
+    SetXattr<'m> {
+        /// The handle of the object that the request concerns.
+        file: FileHandle,
+        /// The name of the attribute, without a prefix.
+        name: &'m [u8],
+        /// The complete new value.
+        value: &'m [u8],
+        /// Says whether the attribute must exist already.
+        mode: XattrMode,
+    }
+}
+
+record! {
+    /// Lists the names of an object's extended attributes.
+    #[derive(Copy)]
+    ListXattrs {
+        /// The handle of the object that the request concerns.
+        file: FileHandle,
+        /// The cookie at which the list continues; 0 starts it.
+        cookie: u64,
+        /// The maximum number of names to return.
+        count_max: u32,
+        /// The maximum number of bytes to return. Each name counts with its length and 8 more
+        /// bytes.
+        name_bytes_max: u32,
+    }
+}

@@ -260,6 +260,59 @@ record! {
 }
 
 record! {
+    /// The place that a search in a file has found.
+    #[derive(Copy)]
+    Sought {
+        /// The offset in the file at which the data or the hole begins.
+        offset: u64,
+        /// True if the place is the end of the file.
+        is_end: bool,
+    }
+}
+
+record! {
+    /// The result of copying a range of a file.
+    #[derive(Copy)]
+    Copied {
+        /// The number of bytes copied. It may be less than requested.
+        length: u64,
+        /// The data and metadata that are on stable storage.
+        committed: Stability,
+        /// The write verifier, which changes when the server may have lost unstable data.
+        verifier: Verifier,
+    }
+}
+
+record! {
+    /// The value of an extended attribute.
+    XattrValue<'m> {
+        /// The bytes of the value.
+        value: Cow<'m, [u8]>,
+    }
+}
+
+record! {
+    /// The result of changing an extended attribute.
+    #[derive(Copy)]
+    XattrChanged {
+        /// The change attribute of the object before and after the change.
+        change: ChangeInfo,
+    }
+}
+
+record! {
+    /// Part of the list of an object's extended attributes.
+    XattrNames<'m> {
+        /// The names, without a prefix.
+        names: Vec<Cow<'m, [u8]>>,
+        /// The cookie at which the list continues.
+        cookie: u64,
+        /// True if no names follow.
+        is_end: bool,
+    }
+}
+
+record! {
     /// The fencing list of an object.
     FenceIds {
         /// The fence identities that have access. If the list is empty, there is no fence and all
@@ -389,6 +442,16 @@ table! {
     Committed = 16 "committed" Committed;
     /// The fencing list of an object.
     FenceIds = 17 "fence identities" FenceIds;
+    /// The place that a search in a file has found.
+    Sought = 18 "sought" Sought;
+    /// A range of a file was copied.
+    Copied = 19 "copied" Copied;
+    /// The value of an extended attribute.
+    XattrValue = 20 "extended attribute" XattrValue<'m>;
+    /// An extended attribute was set or removed.
+    XattrChanged = 21 "extended attribute changed" XattrChanged;
+    /// Part of a list of extended attributes.
+    XattrNames = 22 "extended attribute names" XattrNames<'m>;
 }
 
 impl<'m> Done<'m> {
@@ -425,6 +488,16 @@ impl<'m> Done<'m> {
             Self::Appended(results) => Done::Appended(results),
             Self::Committed(results) => Done::Committed(results),
             Self::FenceIds(results) => Done::FenceIds(results),
+            Self::Sought(results) => Done::Sought(results),
+            Self::Copied(results) => Done::Copied(results),
+            Self::XattrValue(XattrValue { value }) => {
+                Done::XattrValue(XattrValue { value: Cow::Owned(value.into_owned()) })
+            }
+            Self::XattrChanged(results) => Done::XattrChanged(results),
+            Self::XattrNames(XattrNames { names, cookie, is_end }) => {
+                let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
+                Done::XattrNames(XattrNames { names, cookie, is_end })
+            }
         }
     }
 }

@@ -176,6 +176,10 @@ faults! {
     NotAuthorized = 59 "not authorized";
     /// The caller is not a known client, or its incarnation has ended.
     NoClient = 60 "unknown client, or its incarnation has ended";
+    /// The object has no extended attribute with this name.
+    NoXattr = 61 "no such extended attribute";
+    /// The value of an extended attribute is longer than the file system can store.
+    XattrTooBig = 62 "extended attribute too big";
 }
 
 impl fmt::Display for Fault {

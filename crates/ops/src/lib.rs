@@ -29,15 +29,16 @@ mod origin;
 mod status;
 
 pub use arguments::{
-    Access, Append, Attributes, Claim, Close, Commit, CreateNode, Creation, Downgrade, Empty,
-    Extras, Fence, Hint, Link, List, Lock, LockClaim, LockMode, LockSpan, Lookup, NewNode, OneFile,
-    Open, Remove, Rename, ReturnDelegation, SetAttributes, TestLock,
+    Access, Append, Attributes, Claim, Close, Commit, CopyRange, CreateNode, Creation, Downgrade,
+    Empty, Extras, Fence, FileRange, Hint, Link, List, ListXattrs, Lock, LockClaim, LockMode,
+    LockSpan, Lookup, NewNode, OneFile, Open, Remove, Rename, ReturnDelegation, Seek, SeekFor,
+    SetAttributes, SetXattr, TestLock, Xattr, XattrMode,
 };
 pub use codec::{ENCODED_BYTES_MAX, LIST_COUNT_MAX, decode_outcome, encode_outcome};
 pub use done::{
-    Appended, AttributeSet, Changed, Committed, Conflict, Created, Delegated, Delegation, Done,
-    Entry, FenceIds, Granted, Opened, Outcome, OwnedDone, Page, Partial, Refusal, Renamed, Set,
-    Text, Walked, Written,
+    Appended, AttributeSet, Changed, Committed, Conflict, Copied, Created, Delegated, Delegation,
+    Done, Entry, FenceIds, Granted, Opened, Outcome, OwnedDone, Page, Partial, Refusal, Renamed,
+    Set, Sought, Text, Walked, Written, XattrChanged, XattrNames, XattrValue,
 };
 pub use fault::Fault;
 pub use names::Names;

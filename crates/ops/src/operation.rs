@@ -7,9 +7,9 @@
 use dafs_types::FileHandle;
 
 use crate::arguments::{
-    Access, Append, Attributes, Close, Commit, CreateNode, Downgrade, Empty, Fence, Hint, Link,
-    List, Lock, LockSpan, Lookup, OneFile, Open, Remove, Rename, ReturnDelegation, SetAttributes,
-    TestLock,
+    Access, Append, Attributes, Close, Commit, CopyRange, CreateNode, Downgrade, Empty, Fence,
+    FileRange, Hint, Link, List, ListXattrs, Lock, LockSpan, Lookup, OneFile, Open, Remove, Rename,
+    ReturnDelegation, Seek, SetAttributes, SetXattr, TestLock, Xattr,
 };
 use crate::codec::{Code, Record, table, take_whole};
 
@@ -162,6 +162,24 @@ operations! {
     ReturnDelegation = 27 "return delegation" Delegations [] ReturnDelegation;
     /// Releases the delegations of the client's previous incarnation.
     PurgeDelegations = 28 "purge delegations" Delegations [] Empty;
+    /// Reserves storage for a range of a file, which may make the file longer.
+    Allocate = 29 "allocate" Data [file] FileRange;
+    /// Frees the storage of a range of a file, which then reads as zeros.
+    Deallocate = 30 "deallocate" Data [file] FileRange;
+    /// Searches a file for data or for a hole.
+    Seek = 31 "seek" Data [file] Seek;
+    /// Makes a range of a file share the storage of a range of another file.
+    Clone = 32 "clone" Data [source, file] CopyRange;
+    /// Copies a range of a file to another file.
+    Copy = 33 "copy" Data [source, file] CopyRange;
+    /// Reads an extended attribute.
+    GetXattr = 34 "get extended attribute" Looks [file] Xattr<'m>;
+    /// Sets an extended attribute.
+    SetXattr = 35 "set extended attribute" Attributes [file] SetXattr<'m>;
+    /// Lists the names of extended attributes.
+    ListXattrs = 36 "list extended attributes" Looks [file] ListXattrs;
+    /// Removes an extended attribute.
+    RemoveXattr = 37 "remove extended attribute" Attributes [file] Xattr<'m>;
 }
 
 impl<'m> Operation<'m> {

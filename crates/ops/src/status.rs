@@ -12,7 +12,7 @@ impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::NotPermitted => Self::Perm,
-            Fault::NotFound => Self::NoEnt,
+            Fault::NotFound | Fault::NoXattr => Self::NoEnt,
             Fault::Io => Self::Io,
             Fault::NoDevice => Self::Nxio,
             Fault::Access | Fault::OpenLacksAccess | Fault::Fenced => Self::Access,
@@ -21,7 +21,7 @@ impl From<Fault> for Status {
             Fault::NotDirectory => Self::NotDir,
             Fault::IsDirectory => Self::IsDir,
             Fault::Invalid => Self::Inval,
-            Fault::TooBig => Self::FBig,
+            Fault::TooBig | Fault::XattrTooBig => Self::FBig,
             Fault::NoSpace => Self::NoSpc,
             Fault::ReadOnly => Self::RoFs,
             Fault::TooManyLinks => Self::MLink,

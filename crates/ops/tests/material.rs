@@ -162,7 +162,33 @@ impl Material {
             }),
             Operation::ReturnDelegation(ReturnDelegation { state }),
             Operation::PurgeDelegations(Empty {}),
+            Operation::Allocate(FileRange { file, state, offset, length }),
+            Operation::Deallocate(FileRange { file, state, offset, length }),
+            Operation::GetXattr(Xattr { file, name }),
+            Operation::RemoveXattr(Xattr { file, name }),
+            Operation::ListXattrs(ListXattrs {
+                file,
+                cookie: self.a,
+                count_max: self.w,
+                name_bytes_max: self.w,
+            }),
         ];
+        let copy = CopyRange {
+            source: directory,
+            file,
+            source_state: state,
+            state: StateId(self.b),
+            source_offset: self.b,
+            offset,
+            length,
+        };
+        all.extend([Operation::Clone(copy), Operation::Copy(copy)]);
+        for what in [SeekFor::Data, SeekFor::Hole] {
+            all.push(Operation::Seek(Seek { file, state, offset, what }));
+        }
+        for mode in [XattrMode::Either, XattrMode::Create, XattrMode::Replace] {
+            all.push(Operation::SetXattr(SetXattr { file, name, value: other, mode }));
+        }
         for claim in [LockClaim::New, LockClaim::Reclaim, LockClaim::Repair] {
             let (persist, auto_recovery, waits) = (self.flag, !self.flag, self.flag);
             all.push(Operation::Lock(Lock {
@@ -251,6 +277,15 @@ impl Material {
             Done::Appended(Appended { offset: self.a, committed, verifier }),
             Done::Committed(Committed { verifier }),
             Done::FenceIds(FenceIds { fence_ids: self.texts.to_vec() }),
+            Done::Sought(Sought { offset: self.a, is_end: self.flag }),
+            Done::Copied(Copied { length: self.b, committed, verifier }),
+            Done::XattrValue(XattrValue { value: Cow::Borrowed(&self.names[1]) }),
+            Done::XattrChanged(XattrChanged { change: directory }),
+            Done::XattrNames(XattrNames {
+                names: self.names.iter().map(|name| Cow::Borrowed(name.as_slice())).collect(),
+                cookie: self.a,
+                is_end: self.flag,
+            }),
         ];
         let delegation =
             |delegated| Some(Delegation { state: StateId(self.b), recall: self.flag, delegated });

@@ -8,6 +8,7 @@
 use dafs_dat::EndpointId;
 use dafs_files::hand_over::HandOverRequest;
 use dafs_files::left::{CommitTask, GrantTask, RemainingWork, SizeTask, TimesTask};
+use dafs_files::ranges::RangeTask;
 use dafs_files::reading::Reading;
 use dafs_files::under_way::{Reach, UnderWay};
 use dafs_files::writing::Writing;
@@ -150,6 +151,7 @@ pub(crate) enum Work {
     Times(TimesTask),
     Fetch(FetchTask),
     Grant(GrantTask),
+    Range(Box<RangeTask>),
     Strand(Box<Strand>),
     SealedBatch(Box<SealedBatch>),
 }
@@ -183,6 +185,7 @@ impl Work {
             Work::Flush(task) => Some(task.file),
             Work::Size(task) => Some(task.file),
             Work::Times(task) => Some(task.file),
+            Work::Range(task) => Some(task.file()),
             Work::Strand(strand) => Some(strand.file),
             Work::Fetch(_) | Work::Grant(_) | Work::SealedBatch(_) => None,
         }
@@ -197,6 +200,7 @@ impl Work {
             }
             Work::Write(task) => Some(task.writing.reach()),
             Work::Size(task) => Some(task.reach()),
+            Work::Range(task) => task.reach(),
             Work::Strand(strand) => Some(strand.reach()),
             // The writes of a batch repeat all checks after the verification of their bytes.
             Work::SealedBatch(_)
@@ -216,6 +220,7 @@ impl From<RemainingWork> for Work {
             RemainingWork::Size(task) => Self::Size(task),
             RemainingWork::Times(task) => Self::Times(task),
             RemainingWork::Grant(task) => Self::Grant(task),
+            RemainingWork::Range(task) => Self::Range(task),
         }
     }
 }
@@ -238,6 +243,8 @@ pub(crate) enum Wait {
     Undo,
     /// The task waits for the checksum of its fetched bytes.
     Sum,
+    /// The task waits for the result of its own job.
+    Job,
     /// The task waits for the reactor that owns its connection, which must step it.
     Reactor,
 }
@@ -339,7 +346,7 @@ impl Tasks {
                 self.last_began += 1;
                 self.began[id.0 as usize] = self.last_began;
             }
-            Wait::Journal | Wait::Commit | Wait::Undo | Wait::Sum | Wait::Reactor => {}
+            Wait::Journal | Wait::Commit | Wait::Undo | Wait::Sum | Wait::Job | Wait::Reactor => {}
         }
     }
 

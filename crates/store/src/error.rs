@@ -97,6 +97,12 @@ pub enum StoreError {
     /// The buffer has no room for even one directory entry.
     #[error("buffer too small for the reply")]
     TooSmall,
+    /// The object has no extended attribute with this name.
+    #[error("no such extended attribute")]
+    NoXattr,
+    /// The value of an extended attribute is too long for the file system.
+    #[error("extended attribute too big")]
+    XattrTooBig,
     /// An internal error of the server: a state that should be impossible.
     #[error("server fault")]
     Fault,
@@ -131,6 +137,8 @@ impl From<StoreError> for Fault {
             StoreError::Resource => Self::Resource,
             StoreError::IsSymlink => Self::IsSymlink,
             StoreError::TooSmall => Self::TooSmall,
+            StoreError::NoXattr => Self::NoXattr,
+            StoreError::XattrTooBig => Self::XattrTooBig,
             StoreError::Fault => Self::Broken,
         }
     }

@@ -6,10 +6,11 @@
 use std::os::fd::OwnedFd;
 
 use dafs_memory::Memory;
+use dafs_ops::SeekFor;
 use dafs_types::{CloneSource, FileHandle, Timestamp};
 
 use crate::attributes::Attributes;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 
 /// Identifies an object within this process. All opens of one object have the same key, and no
 /// other object ever gets the same key.
@@ -36,6 +37,17 @@ impl From<&Attributes> for FileVersion {
             time_metadata: attributes.time_metadata,
         }
     }
+}
+
+/// A range of one file, and the place in another file to which it is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopySpan {
+    /// The offset in the source of the first byte.
+    pub source_offset: u64,
+    /// The offset in the target of the first byte.
+    pub offset: u64,
+    /// The number of bytes.
+    pub length: u64,
 }
 
 /// An open regular file. All calls may block.
@@ -112,6 +124,58 @@ pub trait File: Send + Sync {
     /// # Errors
     /// `TooBig`, `NoSpace`, `Access` if opened for reading only.
     fn set_size(&self, size: u64) -> Result<()>;
+
+    /// Reserves storage for a range, so that later writes to it do not fail for lack of space. If
+    /// the range ends after the end of the file, the file becomes longer. The content stays.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Quota`, `TooBig`, `Access` if opened for reading only, `NotSupported` if the
+    /// file system cannot do it.
+    fn allocate(&self, _offset: u64, _length: u64) -> Result<()> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Frees the storage of a range, which then reads as zeros. The size stays.
+    ///
+    /// # Errors
+    /// See [`File::allocate`].
+    fn deallocate(&self, _offset: u64, _length: u64) -> Result<()> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Returns the offset of the first data, or of the first hole, at or after `offset`. The end of
+    /// the file counts as a hole. A file system that knows no holes reports all bytes as data.
+    ///
+    /// # Errors
+    /// `NoDevice` if `offset` is not before the end of the file, or if there is no data after it.
+    fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
+        let size = self.version()?.size;
+        match (offset < size, what) {
+            (false, _) => Err(StoreError::NoDevice),
+            (true, SeekFor::Data) => Ok(offset),
+            (true, SeekFor::Hole) => Ok(size),
+        }
+    }
+
+    /// Makes a range share the storage of a range of another file. Both files must be on the same
+    /// file system.
+    ///
+    /// # Errors
+    /// `NotSupported` if the file system cannot share storage, `CrossDevice` for files on two file
+    /// systems, `Invalid` if the range does not consist of whole blocks or exceeds the source, and
+    /// the errors of a write.
+    fn clone_range(&self, _source: &dyn File, _span: CopySpan) -> Result<()> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Copies a range of another file with the help of the file system. Returns the number of bytes
+    /// copied, which is less than requested only at the end of the source.
+    ///
+    /// # Errors
+    /// `NotSupported` if the bytes must be read and written instead, and the errors of a write.
+    fn copy_range(&self, _source: &dyn File, _span: CopySpan) -> Result<u64> {
+        Err(StoreError::NotSupported)
+    }
 
     /// Returns an identifier of the file system for sharing blocks: if blocks can be shared between
     /// two files, they can be shared between all files with the same identifier. Does not block.

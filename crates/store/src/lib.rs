@@ -27,13 +27,15 @@ pub mod posix;
 mod rules;
 pub mod store;
 mod terms;
+pub mod xattrs;
 
 pub use attributes::{Altered, AttributeChanges, Attributes};
 pub use dafs_types::Credentials;
 pub use error::{Result, StoreError};
-pub use file::{File, FileKey, FileVersion};
+pub use file::{CopySpan, File, FileKey, FileVersion};
 pub use store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
     PathLookup, Removed, Renamed, Store,
 };
 pub use terms::ExportTerms;
+pub use xattrs::{XattrListRequest, XattrPage};

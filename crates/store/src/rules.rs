@@ -16,6 +16,7 @@ use crate::acl::{self, Lists, PosixAcl};
 use crate::attributes::{AttributeChanges, Attributes, Bits};
 use crate::error::{Result, StoreError};
 use crate::store::ExtraChanges;
+use crate::xattrs::check_xattr_object;
 
 /// The data that decides about access to an object: its permission bits and access control list.
 #[derive(Clone, Copy)]
@@ -199,6 +200,7 @@ pub(crate) fn check_extras(
         if !guard.allows(who, WRITE) {
             return Err(StoreError::Access);
         }
+        check_xattr_object(who, found, true)?;
     }
     let Some(entries) = &changes.acl else { return Ok(None) };
     if !who.is_superuser() && who.uid() != found.uid {

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dafs_ops::XattrMode;
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
     AccessMask, Ace, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
@@ -18,6 +19,7 @@ use crate::attributes::{Altered, AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::terms::ExportTerms;
+use crate::xattrs::{XattrListRequest, XattrPage};
 
 /// An object: its handle, and its attributes when they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,6 +407,54 @@ pub trait Store: Send + Sync {
     /// them. Fails with `NotSupported` for objects without named attributes: attributes themselves,
     /// objects other than files and directories, and file systems without extended attributes.
     fn open_attributes(&self, _who: &Credentials, _handle: &FileHandle) -> Result<Object> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Returns the value of an extended attribute of a file or directory. Names have no prefix. The
+    /// caller needs read permission for the object.
+    ///
+    /// Errors of the four calls for extended attributes: `NoXattr` if the attribute does not exist,
+    /// `XattrTooBig` if the value is too long, `Invalid` for an empty name or one with NUL,
+    /// `NameTooLong`, and `NotSupported` for objects of other types and for file systems without
+    /// extended attributes.
+    fn xattr(&self, _who: &Credentials, _handle: &FileHandle, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Sets an extended attribute. Returns the attributes of the object from before and after the
+    /// change. The caller needs write permission for the object. Fails with `Exists` or `NoXattr`
+    /// if `mode` forbids the call.
+    fn set_xattr(
+        &self,
+        _who: &Credentials,
+        _handle: &FileHandle,
+        _name: &[u8],
+        _value: &[u8],
+        _mode: XattrMode,
+    ) -> Result<Altered> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Removes an extended attribute. Returns the attributes of the object from before and after
+    /// the change. The caller needs write permission for the object.
+    fn remove_xattr(
+        &self,
+        _who: &Credentials,
+        _handle: &FileHandle,
+        _name: &[u8],
+    ) -> Result<Altered> {
+        Err(StoreError::NotSupported)
+    }
+
+    /// Lists the names of an object's extended attributes. A list may continue at a cookie after
+    /// attributes were added or removed. The caller needs read permission for the object. Fails
+    /// with `TooSmall` if not even one name fits.
+    fn xattrs(
+        &self,
+        _who: &Credentials,
+        _handle: &FileHandle,
+        _request: &XattrListRequest,
+    ) -> Result<XattrPage> {
         Err(StoreError::NotSupported)
     }
 

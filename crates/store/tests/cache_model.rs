@@ -1,6 +1,7 @@
 //! Compares the cache with the simplest possible model: a vector of bytes for each file.
 
 mod change;
+mod ranges;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use dafs_memory::Memory;
 use dafs_store::cache::{
     Cache, CacheConfig, CachedFile, ClearDone, ClearJob, CommitStep, FillDone, FlushDone, Listener,
-    Pieces, Planned, Prepared, Read, SizeStep, Spans,
+    Pieces, Planned, Prepared, RangeStep, RangeWork, Read, SizeStep, Spans,
 };
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{
@@ -69,6 +70,12 @@ impl File for Fragile {
     }
     fn set_size(&self, size: u64) -> Result<(), StoreError> {
         self.inner.set_size(size)
+    }
+    fn allocate(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.inner.allocate(offset, length)
+    }
+    fn deallocate(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.inner.deallocate(offset, length)
     }
     fn version(&self) -> Result<FileVersion, StoreError> {
         self.inner.version()
@@ -252,8 +259,18 @@ impl Rig {
     }
 
     fn commit(&mut self, index: usize, stability: Stability) -> Result<(), StoreError> {
+        self.commit_range(index, (0, 0), stability)
+    }
+
+    fn commit_range(
+        &mut self,
+        index: usize,
+        (offset, length): (u64, u64),
+        stability: Stability,
+    ) -> Result<(), StoreError> {
         let file = self.files[index].open;
-        let mut ticket = self.cache.commit_begin(file, 0, 0, stability, Listener::Anybody);
+        let listener = Listener::Anybody;
+        let mut ticket = self.cache.commit_begin(file, offset, length, stability, listener);
         for _ in 0..10_000 {
             match self.cache.commit_step(&mut ticket) {
                 CommitStep::Flush(job) => drop(self.cache.on_flushed(job.run())),
@@ -292,6 +309,9 @@ impl Rig {
 
 #[derive(Clone, Debug)]
 enum Step {
+    Allocate(usize, u64, u64),
+    Deallocate(usize, u64, u64),
+    Copy((usize, u64), (usize, u64), u64),
     Read(usize, u64, usize),
     Write(usize, u64, usize, u8),
     SetSize(usize, u64),
@@ -322,7 +342,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Deliver),
         1 => (file.clone(), offset.clone(), any::<u8>())
             .prop_map(|(f, o, b)| Step::Foreign(f, o, b)),
-        1 => (file.clone(), offset).prop_map(|(f, o)| Step::ForeignCut(f, o)),
+        1 => (file.clone(), offset.clone()).prop_map(|(f, o)| Step::ForeignCut(f, o)),
+        1 => (file.clone(), offset.clone(), 1..300_000u64)
+            .prop_map(|(f, o, l)| Step::Allocate(f, o, l)),
+        2 => (file.clone(), offset.clone(), 1..300_000u64)
+            .prop_map(|(f, o, l)| Step::Deallocate(f, o, l)),
+        2 => ((file.clone(), offset.clone()), (file.clone(), offset.clone()), 1..300_000u64)
+            .prop_map(|(from, to, l)| Step::Copy(from, to, l)),
         1 => file.prop_map(Step::Reopen),
     ]
 }
@@ -338,6 +364,9 @@ fn run(steps: Vec<Step>) {
                 rig.write(file, offset, &bytes).unwrap();
             }
             Step::SetSize(file, size) => rig.set_size(file, size),
+            Step::Allocate(file, offset, length) => rig.allocate(file, offset, length),
+            Step::Deallocate(file, offset, length) => rig.deallocate(file, offset, length),
+            Step::Copy(from, to, length) => rig.copy(from, to, length),
             Step::Commit(file, sync) => {
                 let stability = if sync { Stability::FileSync } else { Stability::Unstable };
                 rig.commit(file, stability).unwrap();

@@ -10,3 +10,4 @@ mod local_attack;
 mod local_attributes;
 mod removed_beside;
 mod terms;
+mod xattrs;

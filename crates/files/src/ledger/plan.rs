@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use dafs_filer::FileOperation;
-use dafs_ops::{Claim, Creation, Open, Operation, SetAttributes};
+use dafs_ops::{Claim, Creation, Open, Operation, SetAttributes, SetXattr, Xattr};
 use dafs_store::StoreError;
 use dafs_types::{FileHandle, ObjectType, SetAttributes as Settings, Status};
 use smallvec::SmallVec;
@@ -129,6 +129,12 @@ impl Files<'_> {
                 self.check_delegations(by, &asked.file, FileOperation::SetAttributes { truncate })?;
                 let plan = Plan::new(Precondition::Attributes, [itself(&asked.file)], [asked.file]);
                 Plan { needs_intent: !is_asked_anew(asked), ..plan }
+            }
+            Operation::SetXattr(SetXattr { file, .. })
+            | Operation::RemoveXattr(Xattr { file, .. }) => {
+                let touch = FileOperation::SetAttributes { truncate: false };
+                self.check_delegations(by, file, touch)?;
+                Plan::new(Precondition::Attributes, [itself(file)], [*file])
             }
             Operation::Open(asked) => return self.plan_open(by, asked),
             _ => return Ok(None),

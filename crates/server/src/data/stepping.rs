@@ -6,10 +6,14 @@ use dafs_files::io::IoFile;
 use dafs_files::left::{SizeTask, TimesTask};
 use dafs_files::needs::Need;
 use dafs_files::outcome::NotDone;
+use dafs_files::ranges::RangeTask;
 use dafs_files::undo::UndoGate;
 use dafs_files::undo::seen::UndoSeen;
+use dafs_ops::Fault;
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, CommitStep, CommitTicket, FillJob, Progress, SizeStep};
+use dafs_store::cache::{
+    CachedFile, CommitStep, CommitTicket, FillJob, Progress, RangeDone, RangeStep, SizeStep,
+};
 use dafs_types::{FileHandle, StateId, Status};
 
 use super::{FILLS_IN_PLACE_MAX, Step, step_grant};
@@ -167,6 +171,7 @@ impl Reactor<'_> {
             Work::Write(_)
             | Work::Strand(_)
             | Work::Size(_)
+            | Work::Range(_)
             | Work::Commit(_)
             | Work::Flush(_)
             | Work::Times(_)
@@ -187,6 +192,7 @@ impl Reactor<'_> {
                 Work::Commit(commit) => self.step_commit(to, commit),
                 Work::Flush(flush) => self.step_flush(to, flush),
                 Work::Size(size) => self.step_size(id, to, size),
+                Work::Range(range) => self.step_range(id, to, range),
                 Work::Times(times) => self.step_times(to, times),
                 Work::Fetch(fetch) => self.step_fetch(to, fetch),
                 Work::Grant(grant) => step_grant(grant, self.shared.tasks.under_way()),
@@ -394,6 +400,57 @@ impl Reactor<'_> {
     ) -> Step {
         let by = self.party_of(answer).ok();
         self.files().finish_size(by, task, result).into()
+    }
+
+    // ---- ranges -----------------------------------------------------------------------
+
+    /// Continues a task that works on a range of a file. The pool does the work, because it may take
+    /// long.
+    pub(crate) fn step_range(&mut self, id: TaskId, to: ReplyTo, task: &mut RangeTask) -> Step {
+        let by = self.party_of(to).ok();
+        if let Some(outcome) = self.files().check_range_task(by, task) {
+            return Step::Done(outcome);
+        }
+        loop {
+            while let Some(ticket) = task.flush() {
+                match self.push_commit(ticket) {
+                    None => return Step::Wait(Wait::File(task.file())),
+                    Some(Err(error)) => return self.end_range(task, error.into()),
+                    Some(Ok(())) => task.flushed(),
+                }
+            }
+            if task.changes_file() {
+                let reach = task.next_range();
+                match self.pass_undo(id, task.target(), reach, task.undo_seen()) {
+                    Ok(None) => {}
+                    Ok(Some(wait)) => return Step::Wait(wait),
+                    Err(status) => return self.end_range(task, status.into()),
+                }
+            }
+            match self.files().range_job(task) {
+                Err(fault) => return self.end_range(task, fault),
+                Ok(RangeStep::Dirty) => {}
+                Ok(RangeStep::Wait) => return Step::Wait(Wait::File(task.target())),
+                Ok(RangeStep::Job(job)) => {
+                    self.shared.pool.submit(Job::Range(id, Box::new(job)));
+                    return Step::Wait(Wait::Job);
+                }
+            }
+        }
+    }
+
+    fn end_range(&mut self, task: &RangeTask, fault: Fault) -> Step {
+        Step::Done(self.files().end_range_task(task, Err(fault)))
+    }
+
+    /// Handles the result of a job of a task that works on a range of a file.
+    pub(crate) fn on_ranged(&mut self, id: TaskId, done: &RangeDone) {
+        let progress = self.shared.cache.on_ranged(done);
+        if let Some(Work::Range(task)) = self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
+            task.note_result(done.result);
+        }
+        self.resume(id, None);
+        self.on_progress(progress);
     }
 
     // ---- ends of files ----------------------------------------------------------------

@@ -6,7 +6,7 @@
 use dafs_files::ledger::plan::Precondition;
 use dafs_ops::{
     AttributeSet, Changed, Claim, CreateNode, Created, Done, Link, Open, Opened, Operation,
-    OwnedDone, Remove, Rename, Renamed, Set, SetAttributes,
+    OwnedDone, Remove, Rename, Renamed, Set, SetAttributes, XattrChanged,
 };
 use dafs_store::{AttributeChanges, FileVersion, Object, Store, StoreError};
 use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, StateId};
@@ -36,6 +36,10 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<OwnedDo
         Operation::Remove(asked) => scene.remove(asked)?,
         Operation::Rename(asked) => scene.rename(asked)?,
         Operation::SetAttributes(asked) => scene.set_attributes(asked)?,
+        Operation::SetXattr(asked) => {
+            scene.has_xattr(&asked.file, asked.name, Some(asked.value))?
+        }
+        Operation::RemoveXattr(asked) => scene.has_xattr(&asked.file, asked.name, None)?,
         // No other operation is journaled before it is executed.
         _ => None,
     };
@@ -75,6 +79,8 @@ impl Scene<'_> {
             (Operation::Remove(asked), _) => vec![asked.directory],
             (Operation::Rename(asked), _) => vec![asked.source, asked.target],
             (Operation::SetAttributes(asked), _) => vec![asked.file],
+            (Operation::SetXattr(asked), _) => vec![asked.file],
+            (Operation::RemoveXattr(asked), _) => vec![asked.file],
             (Operation::Open(asked), Done::Opened(opened)) => {
                 let way = self.way_of(asked).map(|(directory, _)| directory);
                 way.into_iter().chain([opened.file]).collect()
@@ -181,6 +187,21 @@ impl Scene<'_> {
             && wanted.time_access.is_none()
             && wanted.time_modify.is_none();
         Ok(is_done.then(|| Done::Set(Set { set: AttributeSet::of(&asked.attributes) })))
+    }
+
+    /// Decides by the present value of an extended attribute, or by its absence, whether it was set
+    /// or removed.
+    fn has_xattr(&self, file: &FileHandle, name: &[u8], wanted: Option<&[u8]>) -> Judged {
+        let is_done = match self.store.xattr(&Credentials::superuser(), file, name) {
+            Ok(value) => wanted == Some(&value),
+            Err(StoreError::NoXattr) => wanted.is_none(),
+            Err(StoreError::Stale | StoreError::NotFound | StoreError::BadHandle) => false,
+            // The request failed with the same error, so it had no effect.
+            Err(StoreError::NotSupported | StoreError::Invalid | StoreError::NameTooLong) => false,
+            Err(error) => return Err(error),
+        };
+        let changed = || XattrChanged { change: self.change_of(file) };
+        Ok(is_done.then(|| Done::XattrChanged(changed())))
     }
 }
 

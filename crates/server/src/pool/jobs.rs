@@ -19,8 +19,8 @@ use dafs_dat::{EndpointId, Waker};
 use dafs_files::ledger::{LedgerDone, LedgerJob};
 use dafs_files::undo::{UndoTask, UndoTaskDone};
 use dafs_store::cache::{
-    ClearDone, ClearJob, FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone,
-    SyncJob,
+    ClearDone, ClearJob, FillDone, FillJob, FlushDone, FlushJob, RangeDone, RangeJob, SizeDone,
+    SizeJob, SyncDone, SyncJob,
 };
 use dafs_store::{Store, StoreError};
 use dafs_types::{Credentials, Entropy, Moment, Status};
@@ -32,6 +32,7 @@ use crate::moving::sums::{SumDone, SumJob};
 use crate::pool::load_hint::LoadHint;
 use crate::pool::queue::Queue;
 use crate::pool::reactor_cpu::ReactorCpu;
+use crate::reply_to::TaskId;
 use crate::waiting::SearchJob;
 
 /// A job: work that may block.
@@ -40,6 +41,7 @@ pub(crate) enum Job {
     Flush(FlushJob),
     Sync(SyncJob),
     Size(SizeJob),
+    Range(TaskId, Box<RangeJob>),
     Clear(ClearJob),
     Ledger(LedgerJob),
     Undo(UndoTask),
@@ -57,6 +59,7 @@ pub(crate) enum Done {
     Flushed(FlushDone),
     Synced(SyncDone),
     Sized(SizeDone),
+    Ranged(TaskId, Box<RangeDone>),
     Cleared(ClearDone),
     Ledger(LedgerDone),
     Undo(UndoTaskDone),
@@ -83,6 +86,7 @@ impl Job {
             Job::Flush(job) => Done::Flushed(job.run_in_parts(pause)),
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
+            Job::Range(task, job) => Done::Ranged(task, Box::new(job.run_in_parts(pause))),
             Job::Clear(job) => Done::Cleared(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
             Job::Undo(task) => Done::Undo(task.run()),
@@ -128,6 +132,7 @@ impl Job {
             Job::Flush(_) => "writing a file",
             Job::Sync(_) => "syncing a file",
             Job::Size(_) => "changing a file's size",
+            Job::Range(..) => "changing a range of a file",
             Job::Clear(_) => "clearing memory",
             Job::Ledger(_) => "writing the journal",
             Job::Undo(_) => "writing undo data",
@@ -148,6 +153,7 @@ impl Job {
             Job::Flush(job) => Done::Flushed(job.failed(StoreError::Fault)),
             Job::Sync(job) => Done::Synced(job.failed(StoreError::Fault)),
             Job::Size(job) => Done::Sized(job.failed(StoreError::Fault)),
+            Job::Range(task, job) => Done::Ranged(*task, Box::new(job.failed(StoreError::Fault))),
             Job::Clear(job) => Done::Cleared(job.skipped()),
             Job::Ledger(job) => Done::Ledger(job.failed(PANICKED)),
             Job::Undo(task) => Done::Undo(task.failed(PANICKED)),

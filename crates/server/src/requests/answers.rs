@@ -32,6 +32,8 @@ pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
             Response::SetAttrInline(SetAttributesResult { set: AttributeBitmap(set.0) })
         }
         Ended::Fenced => Response::SetFencingList(Empty),
+        // DAFS has no requests for these operations.
+        Ended::Ranged | Ended::Copied(_) | Ended::Sought(_) => Response::Failed,
     }
 }
 

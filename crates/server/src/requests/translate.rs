@@ -294,7 +294,12 @@ fn response_of(done: &Done<'_>) -> Option<Response<'static>> {
         | Done::Granted(_)
         | Done::Written(_)
         | Done::Committed(_)
-        | Done::FenceIds(_) => return None,
+        | Done::FenceIds(_)
+        | Done::Sought(_)
+        | Done::Copied(_)
+        | Done::XattrValue(_)
+        | Done::XattrChanged(_)
+        | Done::XattrNames(_) => return None,
     })
 }
 

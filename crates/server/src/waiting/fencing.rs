@@ -92,6 +92,7 @@ fn is_checked_again(work: &Work) -> bool {
         | Work::Commit(_)
         | Work::Flush(_)
         | Work::Size(_)
+        | Work::Range(_)
         | Work::Times(_)
         | Work::Grant(_)
         | Work::Strand(_) => false,

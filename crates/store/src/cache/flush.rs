@@ -397,7 +397,7 @@ impl Cache {
 
     /// Compares the version just before the cache's own change with the version that the cache
     /// remembers. If they differ, a local process has changed the file.
-    fn note_version(
+    pub(super) fn note_version(
         &mut self,
         file: CachedFile,
         before: Option<FileVersion>,

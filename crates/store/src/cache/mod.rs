@@ -26,6 +26,7 @@ mod files;
 mod flush;
 mod jobs;
 mod numbers;
+mod ranges;
 mod read;
 mod segment;
 mod space;
@@ -46,6 +47,8 @@ pub use jobs::{
     ClearDone, ClearJob, FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone,
     SyncJob,
 };
+
+pub use ranges::{COPY_BYTES_MAX, RangeDone, RangeJob, RangeStep, RangeWork};
 
 use crate::attributes::Attributes;
 use crate::change::{self, Clocks};

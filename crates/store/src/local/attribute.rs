@@ -27,6 +27,7 @@ use crate::file::{File, FileKey};
 use crate::name;
 use crate::rules::{Guard, check_rights};
 use crate::store::{Created, ListEntry, ListPage, ListRequest, Object, Removed, Renamed};
+use crate::xattrs::check_xattr_object;
 
 /// A named attribute and its object.
 struct Attribute {
@@ -147,7 +148,7 @@ impl LocalStore {
         Ok(self.attribute_file(attribute, access))
     }
 
-    fn check_attribute_rights(
+    pub(super) fn check_attribute_rights(
         &self,
         who: &Credentials,
         node: &Node,
@@ -156,6 +157,7 @@ impl LocalStore {
         let found = self.live_status(node)?.attributes;
         let acl = self.acl_for(who, node, &found)?;
         check_rights(who, Guard::new(&found, acl.as_ref()), access)?;
+        check_xattr_object(who, (&found).into(), access.writes())?;
         if access.writes() {
             self.check_writable(node)?;
         }

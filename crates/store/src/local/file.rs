@@ -9,6 +9,7 @@
 
 use std::fs::File as SystemFile;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +17,17 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use dafs_memory::Memory;
 use dafs_memory::kernel_handle::KernelHandle;
+use dafs_ops::SeekFor;
 use dafs_types::{CloneSource, FileHandle};
-use rustix::fs::OFlags;
+use reflink_copy::ReflinkBlockBuilder;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
 
 use super::node::Node;
 use super::sys;
 use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
-use crate::file::{File, FileKey};
+use crate::file::{CopySpan, File, FileKey};
 use crate::rules::without_set_ids;
 
 /// An open regular file of a local file system; see the [module](self).
@@ -182,6 +186,67 @@ impl File for LocalFile {
         self.clear_set_ids_around(fd, || Ok(rustix::fs::ftruncate(fd, size)?))
     }
 
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let fd = self.write_fd()?;
+        self.clear_set_ids_around(fd, || fallocate(fd, FallocateFlags::empty(), (offset, length)))
+    }
+
+    fn deallocate(&self, offset: u64, length: u64) -> Result<()> {
+        let fd = self.write_fd()?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.clear_set_ids_around(fd, || fallocate(fd, flags, (offset, length)))
+    }
+
+    fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
+        let from = match what {
+            SeekFor::Data => SeekFrom::Data(offset),
+            SeekFor::Hole => SeekFrom::Hole(offset),
+        };
+        Ok(rustix::fs::seek(self.any_fd()?, from)?)
+    }
+
+    fn clone_range(&self, source: &dyn File, span: CopySpan) -> Result<()> {
+        let source = source.clone_source()?.ok_or(StoreError::NotSupported)?;
+        let from = source.file().ok_or(StoreError::NotSupported)?;
+        // A length of 0 would mean the rest of the source.
+        let length = NonZeroU64::new(span.length).ok_or(StoreError::Invalid)?;
+        let fd = self.write_fd()?;
+        let to = SystemFile::from(rustix::io::fcntl_dupfd_cloexec(fd, 0)?);
+        let builder = ReflinkBlockBuilder::new(from, &to, length);
+        let builder = builder.from_offset(span.source_offset).to_offset(span.offset);
+        self.clear_set_ids_around(fd, || match builder.reflink_block() {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTTY) => {
+                Err(StoreError::NotSupported)
+            }
+            other => Ok(other?),
+        })
+    }
+
+    fn copy_range(&self, source: &dyn File, span: CopySpan) -> Result<u64> {
+        let source = source.clone_source()?.ok_or(StoreError::NotSupported)?;
+        let from = source.file().ok_or(StoreError::NotSupported)?;
+        let fd = self.write_fd()?;
+        let mut done = 0;
+        self.clear_set_ids_around(fd, || {
+            while done < span.length {
+                let (mut source_at, mut at) = (span.source_offset + done, span.offset + done);
+                let left = usize::try_from(span.length - done).unwrap_or(usize::MAX);
+                let (input, output) = (Some(&mut source_at), Some(&mut at));
+                match rustix::fs::copy_file_range(from, input, fd, output, left) {
+                    Ok(0) => break,
+                    Ok(count) => done += count as u64,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                        return Err(StoreError::NotSupported);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(done)
+    }
+
     fn file_system(&self) -> u64 {
         let (major, minor) = self.node.device;
         u64::from(major) << 32 | u64::from(minor)
@@ -195,6 +260,15 @@ impl File for LocalFile {
         let file = rustix::io::fcntl_dupfd_cloexec(self.any_fd()?, 0)?;
         Ok(Some(Box::new(Blocks(file.into()))))
     }
+}
+
+/// Reserves or frees storage of an open file. A signal does not end the call.
+fn fallocate(
+    fd: BorrowedFd<'_>,
+    flags: FallocateFlags,
+    (offset, length): (u64, u64),
+) -> Result<()> {
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, flags, offset, length))?)
 }
 
 /// The open file, as a source for sharing blocks.

@@ -19,6 +19,7 @@ mod seal;
 mod search;
 mod sys;
 mod table;
+mod user_xattrs;
 mod xattr;
 
 use std::borrow::Cow;

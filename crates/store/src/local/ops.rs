@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dafs_ops::XattrMode;
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
@@ -31,6 +32,7 @@ use crate::store::{
     Renamed, Store, open_by_creating,
 };
 use crate::terms::ExportTerms;
+use crate::xattrs::{XattrListRequest, XattrPage};
 
 impl LocalStore {
     fn object(node: &Node, status: &Status) -> Object {
@@ -370,6 +372,34 @@ impl Store for LocalStore {
             Some(node) => self.make_attribute(who, &node, name, mode, changes, access),
             None => self.make_file(who, directory, name, mode, changes, access),
         }
+    }
+
+    fn xattr(&self, who: &Credentials, handle: &FileHandle, name: &[u8]) -> Result<Vec<u8>> {
+        self.user_xattr(&self.entering(who, handle), handle, name)
+    }
+
+    fn set_xattr(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Altered> {
+        self.set_user_xattr(&self.entering(who, handle), handle, (name, value), mode)
+    }
+
+    fn remove_xattr(&self, who: &Credentials, handle: &FileHandle, name: &[u8]) -> Result<Altered> {
+        self.remove_user_xattr(&self.entering(who, handle), handle, name)
+    }
+
+    fn xattrs(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        request: &XattrListRequest,
+    ) -> Result<XattrPage> {
+        self.user_xattrs(&self.entering(who, handle), handle, request)
     }
 
     fn create_unlinked(

@@ -77,6 +77,28 @@ impl File for MemoryFile {
         Ok(lock(&self.tree).get(self.number)?.attributes)
     }
 
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let mut tree = lock(&self.tree);
+        let end = offset.checked_add(length).ok_or(StoreError::TooBig)?;
+        if end > tree.get(self.number)?.attributes.size {
+            tree.resize(self.number, end)?;
+        }
+        tree.touch(self.number, true);
+        Ok(())
+    }
+
+    fn deallocate(&self, offset: u64, length: u64) -> Result<()> {
+        let mut tree = lock(&self.tree);
+        if let Content::Data(data) = &mut tree.get_mut(self.number)?.content {
+            let place =
+                |offset| usize::try_from(offset).map_or(data.len(), |at| at.min(data.len()));
+            let (start, end) = (place(offset), place(offset.saturating_add(length)));
+            data[start..end].fill(0);
+        }
+        tree.touch(self.number, true);
+        Ok(())
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         let mut tree = lock(&self.tree);
         tree.resize(self.number, size)?;

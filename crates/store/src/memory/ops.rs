@@ -2,8 +2,10 @@
 //!
 //! Invariant: all checks come before the first change, under one lock.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, MutexGuard};
 
+use dafs_ops::XattrMode;
 use dafs_types::limits::{ACL_ENTRIES_MAX, LINK_TEXT_BYTES_MAX};
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
@@ -26,6 +28,9 @@ use crate::rules::{
 use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
     Renamed, Store,
+};
+use crate::xattrs::{
+    XATTR_VALUE_BYTES_MAX, XattrListRequest, XattrPage, check_xattr_name, check_xattr_object,
 };
 
 impl MemoryStore {
@@ -60,6 +65,18 @@ impl Tree {
         if !found.guard().allows(who, wanted) {
             return Err(StoreError::Access);
         }
+        Ok(number)
+    }
+
+    /// Returns the number of an object, after checking that the caller has this permission for its
+    /// extended attributes.
+    fn xattr_object(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
+        let number = self.resolve(handle)?;
+        let found = self.get(number)?;
+        if !found.guard().allows(who, wanted) {
+            return Err(StoreError::Access);
+        }
+        check_xattr_object(who, (&found.attributes).into(), wanted == WRITE)?;
         Ok(number)
     }
 
@@ -281,6 +298,63 @@ impl Store for MemoryStore {
         }
         tree.touch(number, false);
         Ok(())
+    }
+
+    fn xattr(&self, who: &Credentials, handle: &FileHandle, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        let tree = self.tree();
+        let number = tree.xattr_object(who, handle, READ)?;
+        tree.get(number)?.xattrs.get(name).cloned().ok_or(StoreError::NoXattr)
+    }
+
+    fn set_xattr(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Altered> {
+        check_xattr_name(name)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(StoreError::XattrTooBig);
+        }
+        let mut tree = self.tree();
+        let number = tree.xattr_object(who, handle, WRITE)?;
+        let before = tree.get(number)?.attributes;
+        match (mode, tree.get(number)?.xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(StoreError::Exists),
+            (XattrMode::Replace, false) => return Err(StoreError::NoXattr),
+            (XattrMode::Either | XattrMode::Create | XattrMode::Replace, _) => {}
+        }
+        tree.put_xattr(number, name, Some(value))?;
+        Ok(Altered { before, after: tree.get(number)?.attributes })
+    }
+
+    fn remove_xattr(&self, who: &Credentials, handle: &FileHandle, name: &[u8]) -> Result<Altered> {
+        check_xattr_name(name)?;
+        let mut tree = self.tree();
+        let number = tree.xattr_object(who, handle, WRITE)?;
+        let before = tree.get(number)?.attributes;
+        if !tree.get(number)?.xattrs.contains_key(name) {
+            return Err(StoreError::NoXattr);
+        }
+        tree.put_xattr(number, name, None)?;
+        Ok(Altered { before, after: tree.get(number)?.attributes })
+    }
+
+    fn xattrs(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        request: &XattrListRequest,
+    ) -> Result<XattrPage> {
+        let tree = self.tree();
+        let number = tree.xattr_object(who, handle, READ)?;
+        let names = tree.get(number)?.xattrs.keys();
+        // The hash depends on the name alone, so that lists can continue after changes.
+        let cookie = |name: &[u8]| BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+        request.page(names.map(|name| (cookie(name).max(1), name.clone())))
     }
 
     fn fs_attributes(

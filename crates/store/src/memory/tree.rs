@@ -40,6 +40,8 @@ pub(super) struct Inode {
     pub default_acl: Option<PosixAcl>,
     /// The MIME type of the object's content.
     pub mime_type: Option<String>,
+    /// The extended attributes of users.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The verifier of the exclusive creation that made the object. `None` if the object was made
     /// in another way.
     pub verifier: Option<Verifier>,
@@ -49,6 +51,11 @@ impl Inode {
     /// Returns the attributes that decide about access to the object.
     pub(super) fn guard(&self) -> Guard<'_> {
         Guard::new(&self.attributes, self.acl.as_ref())
+    }
+
+    /// Returns the number of bytes of all extended attributes.
+    fn xattr_bytes(&self) -> u64 {
+        self.xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
     }
 }
 
@@ -143,6 +150,7 @@ impl Tree {
             acl: None,
             default_acl: None,
             mime_type: None,
+            xattrs: BTreeMap::new(),
             verifier: None,
         };
         self.inodes.insert(number, inode);
@@ -195,11 +203,11 @@ impl Tree {
         let is_unused = self.inodes.get(&number).is_some_and(|inode| {
             inode.attributes.link_count == 0 && inode.open.strong_count() == 0
         });
-        if is_unused
-            && let Some(inode) = self.inodes.remove(&number)
-            && let Content::Data(data) = inode.content
-        {
-            self.bytes -= data.len() as u64;
+        if is_unused && let Some(inode) = self.inodes.remove(&number) {
+            self.bytes -= inode.xattr_bytes();
+            if let Content::Data(data) = inode.content {
+                self.bytes -= data.len() as u64;
+            }
         }
     }
 
@@ -217,6 +225,31 @@ impl Tree {
         inode.attributes.size = size;
         inode.attributes.space_used = size;
         self.bytes = total;
+        Ok(())
+    }
+
+    /// Sets or removes an extended attribute, within the limits.
+    pub(super) fn put_xattr(
+        &mut self,
+        number: Number,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let (bytes, bytes_max) = (self.bytes, self.limits.bytes_max);
+        let inode = self.get_mut(number)?;
+        let old = inode.xattrs.get(name).map_or(0, |old| (name.len() + old.len()) as u64);
+        let new = value.map_or(0, |value| (name.len() + value.len()) as u64);
+        let total = bytes - old + new;
+        let is_full = inode.xattr_bytes() - old + new > XATTR_BYTES_MAX;
+        if new > old && (total > bytes_max || is_full) {
+            return Err(StoreError::NoSpace);
+        }
+        match value {
+            Some(value) => inode.xattrs.insert(name.to_vec(), value.to_vec()),
+            None => inode.xattrs.remove(name),
+        };
+        self.bytes = total;
+        self.touch(number, false);
         Ok(())
     }
 
@@ -244,6 +277,8 @@ pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The maximum number of bytes of an object's extended attributes, names and values together.
+const XATTR_BYTES_MAX: u64 = 256 << 10;
 /// The number of the root directory.
 pub(super) const ROOT: Number = 1;
 const FS_NAME: &[u8; 16] = b"dafs-memory-tree";

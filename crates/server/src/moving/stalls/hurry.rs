@@ -31,6 +31,7 @@ impl Work {
             | Work::Commit(_)
             | Work::Flush(_)
             | Work::Size(_)
+            | Work::Range(_)
             | Work::Times(_)
             | Work::Grant(_) => None,
         }

@@ -19,7 +19,7 @@ pub(in super::super) type Before = Option<WccAttributes>;
 pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
     match fault.into() {
         Fault::NotPermitted => Status::Perm,
-        Fault::NotFound => Status::NoEnt,
+        Fault::NotFound | Fault::NoXattr => Status::NoEnt,
         Fault::Io | Fault::LockBroken => Status::Io,
         Fault::NoDevice => Status::NxIo,
         // A program that meets another client's lock or share reservation gets an error at once. If
@@ -39,7 +39,7 @@ pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
         Fault::Invalid | Fault::IsSymlink | Fault::LockRange | Fault::TransferTooBig => {
             Status::Inval
         }
-        Fault::TooBig => Status::FBig,
+        Fault::TooBig | Fault::XattrTooBig => Status::FBig,
         Fault::NoSpace => Status::NoSpc,
         Fault::ReadOnly => Status::RoFs,
         Fault::TooManyLinks => Status::MLink,

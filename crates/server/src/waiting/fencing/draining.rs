@@ -76,6 +76,7 @@ impl UnderWay<'_> {
                     | Work::Commit(_)
                     | Work::Flush(_)
                     | Work::Size(_)
+                    | Work::Range(_)
                     | Work::Times(_)
                     | Work::Fetch(_)
                     | Work::Grant(_) => 0,
