@@ -121,6 +121,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // Servers of other projects, for benchmarks and tests.
     ("dafs-peers", &["dafs-memory"]),
     ("dafs-posix-suite", &[]),
+    ("dafs-nfs-suite", &[]),
     ("dafs-tests", &[]),
 ];
 

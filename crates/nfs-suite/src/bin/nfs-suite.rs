@@ -1,0 +1,101 @@
+//! `nfs-suite URL`: runs the cases against a server and reports the differences.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use dafs_nfs_suite::bench::Target;
+use dafs_nfs_suite::cases;
+use dafs_nfs_suite::suite::{self, Verdict};
+
+/// Checks that a server behaves as the standards of NFS require. Exits with 1 if anything differs.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The server and an export that user 0 may change as user 0: nfs://HOST:PORT/PATH.
+    #[arg(required_unless_present = "list")]
+    url: Option<String>,
+    /// The port of the mount service, if it is not the port of the URL.
+    #[arg(long, value_name = "PORT")]
+    mount_port: Option<u16>,
+    /// The path of an export that nobody may change, with a file named "file".
+    #[arg(long, value_name = "PATH")]
+    read_only: Option<String>,
+    /// The path of an export that takes user 0 for another.
+    #[arg(long, value_name = "PATH")]
+    squashed: Option<String>,
+    /// Run only the cases with this text in their names, or of this protocol: rpc, mount, v3,
+    /// v4.1, v4.2. May be repeated.
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Leave out the cases with this text in their names. May be repeated.
+    #[arg(long, value_name = "TEXT")]
+    without: Vec<String>,
+    /// Wait so long for a server that a case has stopped and that restarts.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    restart: u64,
+    /// List the cases.
+    #[arg(long)]
+    list: bool,
+    /// Report also which cases pass.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("nfs-suite: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let mut cases = cases::all();
+    let filters = &arguments.filter;
+    cases.retain(|case| filters.is_empty() || filters.iter().any(|text| case.matches(text)));
+    cases.retain(|case| !arguments.without.iter().any(|text| case.matches(text)));
+    if cases.is_empty() {
+        bail!("no case matches the filter; --list shows all");
+    }
+    if arguments.list {
+        cases.iter().for_each(|case| println!("{case}"));
+        println!("{} cases", cases.len());
+        return Ok(true);
+    }
+    let target = target(arguments)?;
+    let counts = suite::run_all(&cases, &target, |case, verdict| match verdict {
+        Verdict::Passed if arguments.verbose => println!("passed   {case}"),
+        Verdict::Passed => {}
+        Verdict::Failed(text) => println!("FAILED   {case}\n         {text}"),
+        Verdict::Known(text, reason) => println!("known    {case}\n         {text} ({reason})"),
+        Verdict::Skipped(reason) => println!("skipped  {case}\n         {reason}"),
+    });
+    println!(
+        "{} passed, {} failed, {} known, {} skipped",
+        counts.passed,
+        counts.failed.len(),
+        counts.known.len(),
+        counts.skipped.len()
+    );
+    Ok(counts.failed.is_empty())
+}
+
+fn target(arguments: &Arguments) -> Result<Target> {
+    let url = arguments.url.as_deref().unwrap_or_default();
+    let rest = url.strip_prefix("nfs://").context("the URL does not begin with nfs://")?;
+    let (server, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let server = if server.contains(':') { server.into() } else { format!("{server}:2049") };
+    let nfs: SocketAddr = server
+        .to_socket_addrs()
+        .with_context(|| format!("{server} is no address"))?
+        .next()
+        .with_context(|| format!("{server} has no address"))?;
+    let mount = SocketAddr::new(nfs.ip(), arguments.mount_port.unwrap_or(nfs.port()));
+    let path = if path.is_empty() { "/".into() } else { path.into() };
+    let (read_only, squashed) = (arguments.read_only.clone(), arguments.squashed.clone());
+    Ok(Target { nfs, mount, path, read_only, squashed, restart_seconds: arguments.restart })
+}

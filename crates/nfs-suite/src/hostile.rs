@@ -1,0 +1,1 @@
+//! Clients that break rules in large numbers, while another client works.
