@@ -7,6 +7,7 @@ mod by_hand;
 mod corpus;
 mod nfs4_bytes;
 mod nfs4_compounds;
+mod nfs4_forms;
 mod nfs4_tables;
 mod round_trip;
 mod tables;

@@ -204,9 +204,11 @@ fn data_moves() {
     assert_contains(
         &text,
         &[
-            "WriteDone { count: 5, committed: FileSync, verifier: Verifier([0, 0, 0, 1, 0, 0, 0, 2])",
+            "WriteDone { count: 5, committed: FileSync,",
+            "verifier: Verifier([0, 0, 0, 1, 0, 0, 0, 2])",
             "ReadDone { is_end: true, data: 5 bytes }",
-            "Data(DataPart { offset: 0, data: 4 bytes }), Hole(HolePart { offset: 4, length: 4096 })",
+            "Data(DataPart { offset: 0, data: 4 bytes })",
+            "Hole(HolePart { offset: 4, length: 4096 })",
             "Started(CopyDone { response: WriteResponse { callback: None, count: 5",
         ],
     );
@@ -218,7 +220,7 @@ fn a_directory_is_listed() {
         r#"0 0 1 1a 0
            0 9                             // verifier
            1 0 1 1 "a" 1 2 4 1             // entry: cookie 1, type regular
-           1 0 2 2 "bb" 1 800 4 a          // entry: cookie 2, rdattr_error... and so on
+           1 0 2 2 "bb" 1 800 4 a          // entry: cookie 2, rdattr_error 10
            0 1"#,
     );
     let value: Result<CompoundReply<'_>, _> = decode_whole(&reply);
