@@ -27,6 +27,17 @@ pub enum Aborted {
 impl Files<'_> {
     /// Takes a lock (LOCK).
     pub fn lock(&mut self, by: &Caller, ask: &Lock) -> Result<Now<Outcome>, NotDone> {
+        self.lock_for(by, ask, None)
+    }
+
+    /// Takes a lock for an owner that uses the open of another owner, as NFS clients do. The lock
+    /// excludes only other locks. With the owner `None`, does the same as [`Files::lock`].
+    pub fn lock_for(
+        &mut self,
+        by: &Caller,
+        ask: &Lock,
+        locker: Option<&[u8]>,
+    ) -> Result<Now<Outcome>, NotDone> {
         let mode = mode_of(ask.mode);
         self.check_delegations(
             by,
@@ -47,11 +58,16 @@ impl Files<'_> {
             offset: ask.offset,
             length: ask.length,
             mode,
-            attributes: LockAttributes { persist: ask.persist, auto_recovery: ask.auto_recovery },
+            attributes: LockAttributes {
+                persist: ask.persist,
+                auto_recovery: ask.auto_recovery,
+                advisory: locker.is_some(),
+            },
             claim,
             wait,
         };
-        let granted = self.filer.lock(by.party.client, ask.state, &wanted, self.now);
+        let owner = (ask.state, locker);
+        let granted = self.filer.lock_for(by.party.client, owner, &wanted, self.now);
         let mut after = self.act_on_locks();
         let is_waiting = matches!(granted, Ok(LockReply::Waiting { .. }));
         if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
@@ -66,7 +82,7 @@ impl Files<'_> {
                 if claim != Claim::Reclaim {
                     after = after.max(self.record_client(by.party.client));
                 }
-                if wanted.attributes == LockAttributes::PLAIN {
+                if !wanted.attributes.persist && !wanted.attributes.auto_recovery {
                     after = after.max(self.record_locker(by.party.client));
                 }
                 let grant = GrantTask { file, range, mode, after };
@@ -121,6 +137,22 @@ impl Files<'_> {
             return self.end_undo(by, &ask.file, Ending::Unlock(*ask));
         }
         self.unlock_now(by, ask)
+    }
+
+    /// Releases the locks in a range that an owner has taken with [`Files::lock_for`]. Returns the
+    /// number of the record that the reply must wait for.
+    pub fn unlock_for(
+        &mut self,
+        by: Party,
+        ask: &LockSpan,
+        locker: &[u8],
+    ) -> Result<RecordNumber, Fault> {
+        let wanted = self.range_request(ask);
+        let owner = (ask.state, Some(locker));
+        let unlocked = self.filer.unlock_for(by.client, owner, &wanted, self.now);
+        let after = self.act_on_locks();
+        unlocked?;
+        Ok(after)
     }
 
     /// Releases auto-recovery locks, which makes the changes under them final. The changes are

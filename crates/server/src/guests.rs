@@ -54,6 +54,8 @@ pub(crate) enum GuestResult {
     Outcome(Outcome),
     /// The bytes of a read, which stay pinned in the cache until the loan ends.
     Read(GuestRead),
+    /// The record that a reply waits for is durable.
+    Durable,
 }
 
 /// The bytes that a read of a guest has found.
@@ -86,6 +88,11 @@ impl Guests {
     pub(crate) fn new(reactor: usize) -> Self {
         let owner = u8::try_from(reactor).unwrap_or(u8::MAX);
         Self { owner, slots: Vec::new(), free: Vec::new(), next: 1 }
+    }
+
+    /// Returns the number of the reactor that serves the guests.
+    pub(crate) fn reactor(&self) -> usize {
+        usize::from(self.owner)
     }
 
     /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many

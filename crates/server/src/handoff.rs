@@ -33,6 +33,8 @@ pub(crate) enum Handoff {
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
     /// The next member of this chain can start.
     Chain(ChainId),
+    /// The record of this guest's request is durable.
+    Durable(ReplyTo),
     /// A login check has finished for a client whose connection belongs to the receiving reactor.
     Done(Box<Done>),
 }

@@ -63,6 +63,7 @@ impl Reactor<'_> {
                     self.resume_request_in(to, kept, told, may_search);
                 }
                 Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
+                Handoff::Durable(to) => self.report_durable(to),
                 Handoff::Done(done) => self.on_done(*done),
             }
         }

@@ -29,6 +29,21 @@ impl Filer {
         request: &LockRequest,
         now: Moment,
     ) -> Result<LockReply, Fault> {
+        self.lock_for(client, (state, None), request, now)
+    }
+
+    /// Handles LOCK as [`Filer::lock`] does, for an owner that uses the open of another owner. With
+    /// the owner `None`, the lock belongs to the owner of the open.
+    ///
+    /// # Errors
+    /// See [`Filer::lock`].
+    pub fn lock_for(
+        &mut self,
+        client: ClientKey,
+        (state, locker): (StateId, Option<&[u8]>),
+        request: &LockRequest,
+        now: Moment,
+    ) -> Result<LockReply, Fault> {
         self.client(client)?;
         // A REPAIR gets new state too, which must not conflict with later reclaims of other
         // clients.
@@ -44,7 +59,7 @@ impl Filer {
             return Err(Fault::OpenLacksAccess);
         }
         let client = self.clients.get(client).ok_or(Fault::NoClient)?.for_locks();
-        let owner = LockOwner { client, owner, state };
+        let owner = LockOwner { client, owner: locker.unwrap_or(owner), state };
         self.locks.lock(&owner, request, now).map_err(Fault::from)
     }
 
@@ -79,11 +94,25 @@ impl Filer {
         request: &LockRequest,
         now: Moment,
     ) -> Result<(), Fault> {
+        self.unlock_for(client, (state, None), request, now)
+    }
+
+    /// Handles LOCKU as [`Filer::unlock`] does, for an owner that uses the open of another owner.
+    ///
+    /// # Errors
+    /// See [`Filer::unlock`].
+    pub fn unlock_for(
+        &mut self,
+        client: ClientKey,
+        (state, locker): (StateId, Option<&[u8]>),
+        request: &LockRequest,
+        now: Moment,
+    ) -> Result<(), Fault> {
         let id = self.client(client)?.id;
         let LockRequest { file, offset, length, .. } = *request;
         let (owner, _) = self.opens.owner(client, state, file)?;
-        let unlocked =
-            self.locks.unlock(OwnerName { client: id, owner }, file, offset, length, now);
+        let owner = OwnerName { client: id, owner: locker.unwrap_or(owner) };
+        let unlocked = self.locks.unlock(owner, file, offset, length, now);
         unlocked.map_err(Fault::from)
     }
 

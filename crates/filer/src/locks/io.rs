@@ -67,6 +67,9 @@ impl LockTable {
     /// Checks an access against one lock, which overlaps the accessed range and has a conflicting
     /// mode.
     fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Fault> {
+        if hold.attributes.advisory {
+            return Ok(());
+        }
         if hold.phase.is_broken() {
             let anonymous = state == StateId::ANONYMOUS;
             return Err(if anonymous { Fault::RangeLocked } else { Fault::StaleState });

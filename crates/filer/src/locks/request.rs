@@ -32,11 +32,14 @@ pub struct LockAttributes {
     pub persist: bool,
     /// AUTORECOVERY: if the owner fails, the changes made under the lock are rolled back.
     pub auto_recovery: bool,
+    /// True if the lock excludes only other locks, but no reads and writes. Locks of NFS clients are
+    /// such locks.
+    pub advisory: bool,
 }
 
 impl LockAttributes {
     /// The attributes of a lock without options.
-    pub const PLAIN: Self = Self { persist: false, auto_recovery: false };
+    pub const PLAIN: Self = Self { persist: false, auto_recovery: false, advisory: false };
 
     /// Returns true if a lock with these options has a record on stable storage.
     pub(super) const fn recorded(self) -> bool {

@@ -7,9 +7,11 @@ use dafs_types::*;
 pub(crate) const FILE: FileKey = FileKey(1);
 pub(crate) const END: u64 = u64::MAX;
 pub(crate) const PLAIN: LockAttributes = LockAttributes::PLAIN;
-pub(crate) const P: LockAttributes = LockAttributes { persist: true, auto_recovery: false };
-pub(crate) const A: LockAttributes = LockAttributes { persist: false, auto_recovery: true };
-pub(crate) const PA: LockAttributes = LockAttributes { persist: true, auto_recovery: true };
+pub(crate) const P: LockAttributes = LockAttributes { persist: true, ..LockAttributes::PLAIN };
+pub(crate) const A: LockAttributes =
+    LockAttributes { auto_recovery: true, ..LockAttributes::PLAIN };
+pub(crate) const PA: LockAttributes =
+    LockAttributes { persist: true, auto_recovery: true, advisory: false };
 pub(crate) use LockMode::{Read, Write};
 
 /// The bytes `first..=last`.

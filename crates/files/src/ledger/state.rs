@@ -197,7 +197,11 @@ fn take_lock(from: &mut &[u8]) -> Option<(FileHandle, LockRecord)> {
     let (client, verifier) = (ClientId(from.take_u64()?), Verifier(from.take_array()?));
     let range = ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?;
     let bits = from.take_u8()?;
-    let attributes = LockAttributes { persist: bits & 1 != 0, auto_recovery: bits & 2 != 0 };
+    let attributes = LockAttributes {
+        persist: bits & 1 != 0,
+        auto_recovery: bits & 2 != 0,
+        ..LockAttributes::PLAIN
+    };
     let mode = if bits & 4 != 0 { LockMode::Write } else { LockMode::Read };
     let phase = match from.take_u8()? {
         0 => RecordPhase::Held,

@@ -17,6 +17,8 @@ use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 use super::record::{Intent, Record, RequestKey};
 use super::recovery::records_of;
 use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, is_failure};
+use crate::guests::GuestResult;
+use crate::handoff::Handoff;
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::{ReplyTo, TaskId, blank};
@@ -247,8 +249,21 @@ impl Reactor<'_> {
         }
         if self.shared.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
+        } else if self.shared.channels.guests().get(answer.endpoint).is_some() {
+            return self.report_durable(answer);
         }
         self.end_member(answer);
+    }
+
+    /// Reports to the reactor that serves guests that the record of a guest's request is durable.
+    pub(crate) fn report_durable(&mut self, to: ReplyTo) {
+        match &mut self.own.guest_results {
+            Some(results) => results.push(to, GuestResult::Durable),
+            None => {
+                let reactor = self.shared.channels.guests().reactor();
+                self.shared.handoffs.leave(reactor, Handoff::Durable(to));
+            }
+        }
     }
 
     fn send_if_any(&mut self, answer: ReplyTo, message: Option<&[u8]>) {

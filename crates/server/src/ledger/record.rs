@@ -429,7 +429,7 @@ mod tests {
                 owner: b"owner".as_slice().into(),
                 range: ByteRange::new(10, 20).unwrap(),
                 mode: LockMode::Write,
-                attributes: LockAttributes { persist: true, auto_recovery: false },
+                attributes: LockAttributes { persist: true, ..LockAttributes::PLAIN },
                 phase,
             };
             state.push(StateRecord::Lock(handle(6), Box::new(lock)));

@@ -9,7 +9,7 @@ use dafs_nfs_wire::rpc::{self, Auth, AuthStat, Outcome, Rejected, ReplyBody, Ver
 use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{SequenceNumber, StreamId};
 
-use super::v3;
+use super::{v3, v4};
 use crate::reply_to::ReplyTo;
 
 /// Identifies a call by its connection, its number on that connection, and its user.
@@ -27,7 +27,8 @@ pub(super) struct CallId {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub id: CallId,
-    pub what: Suspended,
+    /// The rest of the call. `None` while the operation is being started.
+    what: Option<Suspended>,
 }
 
 /// The data for finishing a call after the operation that it waits for has ended.
@@ -35,12 +36,16 @@ pub(super) struct Waiting {
 pub(super) enum Suspended {
     /// A call of NFS version 3.
     V3(v3::Suspended),
+    /// A compound of NFSv4.
+    V4(Box<v4::Compound>),
 }
 
 /// The calls that wait for operations on files.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     waiting: Slab<Waiting>,
+    /// The call whose operation is being started.
+    reserved: Option<Key<Waiting>>,
 }
 
 /// The progress of a call.
@@ -56,20 +61,36 @@ pub(super) enum Progress {
 impl Calls {
     /// Adds a call that waits for an operation. Returns the destination for the operation's result.
     pub(super) fn start(&mut self, id: CallId, what: Suspended) -> ReplyTo {
-        let key = self.waiting.insert(Waiting { id, what });
+        let key = self.waiting.insert(Waiting { id, what: Some(what) });
+        Self::destination(key, id)
+    }
+
+    /// Adds a call whose operation is being started. Returns the destination for the operation's
+    /// result. The caller adds the rest of the call with [`Calls::hold`] before the result is taken.
+    pub(super) fn reserve(&mut self, id: CallId) -> ReplyTo {
+        let key = self.waiting.insert(Waiting { id, what: None });
+        self.reserved = Some(key);
+        Self::destination(key, id)
+    }
+
+    /// Adds the rest of the call that was reserved last.
+    pub(super) fn hold(&mut self, what: Suspended) {
+        let reserved = self.reserved.take();
+        if let Some(waiting) = reserved.and_then(|key| self.waiting.get_mut(key)) {
+            waiting.what = Some(what);
+        }
+    }
+
+    fn destination(key: Key<Waiting>, id: CallId) -> ReplyTo {
         let mut to = ReplyTo::new(id.user, StreamId(0), SequenceNumber(0));
         to.analyzer = key.to_bits();
         to
     }
 
     /// Removes and returns the call whose operation has ended.
-    pub(super) fn end(&mut self, to: ReplyTo) -> Option<Waiting> {
-        self.waiting.remove(Key::from_bits(to.analyzer))
-    }
-
-    /// Returns the number of calls that wait.
-    pub(super) fn count(&self) -> usize {
-        self.waiting.len()
+    pub(super) fn end(&mut self, to: ReplyTo) -> Option<(CallId, Suspended)> {
+        let waiting = self.waiting.remove(Key::from_bits(to.analyzer))?;
+        Some((waiting.id, waiting.what?))
     }
 }
 

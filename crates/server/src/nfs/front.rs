@@ -1,19 +1,19 @@
-//! Connections of NFS clients: turns received records into calls, and results into replies.
+//! Connections of NFS clients: from records to calls, and from results to replies.
 //!
 //! Invariants:
-//! - The number of calls in progress and the number of unsent bytes are limited for each
-//!   connection. While a connection is at a limit, the server does not read from it.
+//! - The number of calls in progress and of unsent bytes is limited for each connection. A
+//!   connection beyond a limit is not read.
 //! - A turn serves a limited number of calls, so that other reactors get their turns.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use dafs_dat::EndpointId;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_filer::ClientKey;
 use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
+use dafs_nfs_wire::nfs4;
 use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call};
 use dafs_nfs_wire::xdr::{Piece, Reader, Writer};
 use dafs_types::Credentials;
@@ -21,7 +21,8 @@ use dafs_types::Credentials;
 use super::calls::{self, CallId, Calls, Progress, Suspended};
 use super::config::NfsConfig;
 use super::users::{User, Users};
-use super::{mount, v3};
+use super::v4::Sender;
+use super::{mount, v3, v4};
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult};
 use crate::moving::transfer::Cookie;
@@ -35,25 +36,26 @@ pub(crate) struct Front {
     users: Users,
     calls: Calls,
     writer: Writer,
-    v3: v3::State,
+    v4: v4::State,
 }
 
-/// The connection of an NFS client.
+/// A connection of a client.
 struct Link {
     id: LinkId,
     peer: SocketAddr,
-    /// True if the server believes the user ids that the client states in its calls.
+    /// True if the client's statements about its users are believed.
     is_believed: bool,
-    /// The number of this connection's calls that wait for operations on files.
+    /// The number of calls that wait for operations.
     waiting: usize,
     is_paused: bool,
 }
 
-/// The fields of [`Front`] that are needed to serve a call.
+/// The parts of the front that serving a call needs.
 pub(super) struct Desk<'f> {
     pub calls: &'f mut Calls,
     pub writer: &'f mut Writer,
-    pub v3: &'f mut v3::State,
+    pub users: &'f mut Users,
+    pub v4: &'f mut v4::State,
 }
 
 impl Front {
@@ -81,7 +83,7 @@ impl Front {
             users: Users::default(),
             calls: Calls::default(),
             writer: Writer::new(),
-            v3: v3::State::new(shared.life.boot()),
+            v4: v4::State::new(shared),
         })
     }
 
@@ -95,13 +97,20 @@ impl Front {
         self.records.wait(pause);
     }
 
-    /// Closes the connections of clients that do not read their replies.
+    /// Closes connections whose peers do not read.
     pub(super) fn tick(&mut self, now: Instant) {
         self.records.tick(now);
     }
 
-    /// Handles the events of connections. Returns true if events are left, because this turn has
-    /// served as many calls as it may.
+    /// Ends the clients whose leases have expired.
+    pub(super) fn end_leases(&mut self, reactor: &mut Reactor<'_>) {
+        let now = reactor.shared.life.now();
+        for client in self.v4.on_time(reactor, now) {
+            self.users.forget_client(reactor.shared, client);
+        }
+    }
+
+    /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
@@ -119,6 +128,7 @@ impl Front {
                 RecordEvent::Sent { cookie } => reactor.on_loan_done(Cookie::unpack(cookie)),
                 RecordEvent::Closed { link, reason } => {
                     tracing::debug!(?link, reason, "an NFS connection has ended");
+                    self.v4.connection_lost(link);
                     if let Some(place) = self.links.get_mut(link.index()) {
                         *place = None;
                     }
@@ -133,24 +143,38 @@ impl Front {
         while let Some((to, result)) =
             reactor.own.guest_results.as_mut().and_then(|results| results.pop())
         {
-            let Some(waiting) = self.calls.end(to) else {
+            let Some((id, what)) = self.calls.end(to) else {
                 // The call has been given up, so its memory is free.
                 if let GuestResult::Read(read) = result {
                     reactor.on_loan_done(read.cookie);
                 }
                 continue;
             };
-            let id = waiting.id;
             self.count_waiting(id.link, false);
-            let mut desk =
-                Desk { calls: &mut self.calls, writer: &mut self.writer, v3: &mut self.v3 };
-            let mut reads = None;
-            let progress = match waiting.what {
+            let mut desk = self.desk();
+            match what {
                 Suspended::V3(suspended) => {
-                    v3::resume(&mut desk, reactor, id, suspended, result, &mut reads)
+                    let mut read = None;
+                    let progress = v3::resume(&mut desk, reactor, id, suspended, result, &mut read);
+                    self.follow(reactor, id.link, progress, read.as_slice());
                 }
-            };
-            self.follow(reactor, id, progress, reads);
+                Suspended::V4(compound) => {
+                    let ran = v4::resume(&mut desk, reactor, compound, result);
+                    self.follow_compound(reactor, id.link, ran);
+                }
+            }
+        }
+    }
+
+    fn desk(&mut self) -> Desk<'_> {
+        let Self { calls, writer, users, v4, .. } = self;
+        Desk { calls, writer, users, v4 }
+    }
+
+    fn follow_compound(&mut self, reactor: &mut Reactor<'_>, link: LinkId, ran: v4::Ran) {
+        match ran {
+            v4::Ran::Done(reads) => self.send(reactor, link, &reads),
+            v4::Ran::Later => self.count_waiting(link, true),
         }
     }
 
@@ -167,9 +191,7 @@ impl Front {
         self.links.get_mut(id.index())?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Counts one more waiting call of a connection if `is_more` is true, otherwise one less. While
-    /// too many calls wait or too many bytes are unsent, the server does not read from the
-    /// connection.
+    /// Counts the calls of a connection that wait, and stops reading from it while there are many.
     fn count_waiting(&mut self, id: LinkId, is_more: bool) {
         let unsent = self.records.unsent(id);
         let Some(link) = self.link(id) else { return };
@@ -190,7 +212,7 @@ impl Front {
             Ok(call) => self.on_call(reactor, link, &call, &mut reader),
             Err(CallError::Refuse(refused)) => {
                 calls::refuse(&mut self.writer, refused.xid, refused.body);
-                self.send(reactor, link, None);
+                self.send(reactor, link, &[]);
             }
             // Replies belong to calls of this server, of which there are none on this connection.
             Err(CallError::NotACall | CallError::IsReply | CallError::Absent) => {
@@ -208,16 +230,16 @@ impl Front {
     ) {
         let xid = call.xid;
         let versions = match call.program {
-            program if program == NFS3.number => (NFS3.version, NFS3.version),
+            program if program == NFS3.number => (NFS3.version, nfs4::NFS4.version),
             program if program == MOUNT3.number => (MOUNT3.version, MOUNT3.version),
             _ => {
                 calls::fail(&mut self.writer, xid, Outcome::ProgUnavail);
-                return self.send(reactor, link, None);
+                return self.send(reactor, link, &[]);
             }
         };
         if !(versions.0..=versions.1).contains(&call.version) {
             calls::fail(&mut self.writer, xid, calls::mismatch(versions.0, versions.1));
-            return self.send(reactor, link, None);
+            return self.send(reactor, link, &[]);
         }
         if call.procedure == 0 {
             // NULL is answered to everybody, as a test that the server is there.
@@ -225,78 +247,91 @@ impl Front {
                 Ok(_) => calls::begin(&mut self.writer, xid),
                 Err(why) => calls::deny(&mut self.writer, xid, why),
             }
-            return self.send(reactor, link, None);
+            return self.send(reactor, link, &[]);
         }
-        let user = match self.user_of(reactor, link, call) {
-            Ok(user) => user,
+        let sender = match self.sender_of(link, call) {
+            Ok(sender) => sender,
             Err(why) => {
                 calls::deny(&mut self.writer, xid, why);
-                return self.send(reactor, link, None);
+                return self.send(reactor, link, &[]);
             }
         };
+        if (call.program, call.version) == (nfs4::NFS4.number, nfs4::NFS4.version) {
+            if call.procedure != PROCEDURE_COMPOUND {
+                calls::fail(&mut self.writer, xid, Outcome::ProcUnavail);
+                return self.send(reactor, link, &[]);
+            }
+            let ran = v4::serve(&mut self.desk(), reactor, sender, xid, reader);
+            return self.follow_compound(reactor, link, ran);
+        }
+        let Sender { address, credentials, .. } = sender;
+        let user = User { address, credentials, client: ClientKey::NONE };
+        let Some(user) = self.users.admit(reactor.shared, &user) else {
+            calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
+            return self.send(reactor, link, &[]);
+        };
         let id = CallId { link, xid, user };
-        let mut desk = Desk { calls: &mut self.calls, writer: &mut self.writer, v3: &mut self.v3 };
+        let mut desk = self.desk();
         let progress = if call.program == MOUNT3.number {
             mount::serve(&mut desk, reactor, id, call.procedure, reader)
         } else {
             v3::serve(&mut desk, reactor, id, call.procedure, reader)
         };
-        self.follow(reactor, id, progress, None);
+        self.follow(reactor, link, progress, &[]);
     }
 
-    /// Returns the endpoint id that stands for the user of a call. The error says why the call's
-    /// credentials are not accepted.
-    fn user_of(
-        &mut self,
-        reactor: &mut Reactor<'_>,
-        link: LinkId,
-        call: &Call<'_>,
-    ) -> Result<EndpointId, AuthStat> {
+    /// Returns the sender of a call, if its credentials are accepted.
+    fn sender_of(&mut self, link: LinkId, call: &Call<'_>) -> Result<Sender, AuthStat> {
         let credential = call.credential.credential()?;
         let Some(open) = self.link(link) else { return Err(AuthStat::Failed) };
         if !open.is_believed {
             return Err(AuthStat::TooWeak);
         }
         let address = open.peer.ip().to_canonical();
-        let credentials = match credential {
-            Credential::None => Credentials::nobody(),
-            Credential::Sys(sys) => Credentials::new(sys.uid, sys.gid, sys.gids.to_vec())
-                .map_err(|_| AuthStat::BadCred)?,
+        let (credentials, has_credentials) = match credential {
+            Credential::None => (Credentials::nobody(), false),
+            Credential::Sys(sys) => {
+                let groups = sys.gids.to_vec();
+                let stated = Credentials::new(sys.uid, sys.gid, groups);
+                (stated.map_err(|_| AuthStat::BadCred)?, true)
+            }
             Credential::Gss(_) | Credential::Tls => return Err(AuthStat::BadCred),
         };
-        let user = User { address, credentials, client: ClientKey::NONE };
-        self.users.admit(reactor.shared, &user).ok_or(AuthStat::TooWeak)
+        Ok(Sender { link, address, credentials, has_credentials })
     }
 
     fn follow(
         &mut self,
         reactor: &mut Reactor<'_>,
-        id: CallId,
+        link: LinkId,
         progress: Progress,
-        read: Option<GuestRead>,
+        reads: &[GuestRead],
     ) {
         match progress {
-            Progress::Done => self.send(reactor, id.link, read),
-            Progress::Later => self.count_waiting(id.link, true),
+            Progress::Done => self.send(reactor, link, reads),
+            Progress::Later => self.count_waiting(link, true),
         }
     }
 
-    /// Sends the reply that is in the writer. The bytes of `read` are sent as the reply's payload.
-    fn send(&mut self, reactor: &mut Reactor<'_>, link: LinkId, read: Option<GuestRead>) {
+    /// Sends the reply in the writer. Its payloads are the bytes that these reads have found.
+    fn send(&mut self, reactor: &mut Reactor<'_>, link: LinkId, reads: &[GuestRead]) {
         if let Some(fault) = self.writer.fault() {
             // The replies are within their limits, so this is a mistake of this server.
             tracing::error!(%fault, "a reply to an NFS client cannot be encoded");
-            if let Some(read) = read {
+            for read in reads {
                 reactor.on_loan_done(read.cookie);
             }
             return self.records.close(link, "a reply could not be encoded");
         }
         let memory = reactor.shared.cache.arena();
-        let pieces = read.as_ref().map_or(&[][..], |read| &read.pieces[..]);
+        // A read of no bytes has no payload.
+        let mut payloads = reads.iter().filter(|read| read.length() > 0);
         let parts = self.writer.pieces().flat_map(|piece| {
             let (bytes, pieces) = match piece {
                 Piece::Bytes(bytes) => (Some(Part::Bytes(bytes)), &[][..]),
-                Piece::Payload(_) => (None, pieces),
+                Piece::Payload(_) => {
+                    (None, payloads.next().map_or(&[][..], |read| &read.pieces[..]))
+                }
             };
             let payload = pieces.iter().map(|(offset, length)| Part::Memory {
                 memory,
@@ -305,21 +340,23 @@ impl Front {
             });
             bytes.into_iter().chain(payload)
         });
-        let cookie = read.as_ref().map(|read| read.cookie.pack());
-        self.records.send(link, parts, cookie.filter(|cookie| *cookie != Cookie::Silent.pack()));
+        let silent = Cookie::Silent.pack();
+        let cookies = reads.iter().map(|read| read.cookie.pack()).filter(|word| *word != silent);
+        self.records.send(link, parts, cookies);
     }
 }
 
-/// The length of the longest call in bytes: a WRITE of 1 MiB and its header.
+/// The length of the longest call: a WRITE of 1 MiB and its header.
 const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of connections of NFS clients.
 const CONNECTIONS_MAX: usize = 4096;
-/// How long a client may leave a pending reply unread before the server closes the connection.
+/// The time for which a client may not read a pending reply before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The number of waiting calls of a connection at which the server stops reading from the
-/// connection.
+/// The maximum number of calls of a connection that wait for operations.
 const CALLS_MAX: usize = 256;
-/// The number of bytes of unsent replies at which the server stops reading from a connection.
+/// The number of bytes of pending replies at which a connection is not read.
 const UNSENT_BYTES_MAX: u64 = 8 << 20;
-/// The maximum number of calls that the reactor serves in one turn.
+/// The maximum number of calls that are served before other reactors get a turn.
 const CALLS_IN_TURN: usize = 64;
+/// The number of the procedure COMPOUND of NFSv4.
+const PROCEDURE_COMPOUND: u32 = 1;

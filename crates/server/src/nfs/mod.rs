@@ -16,6 +16,7 @@ mod mount;
 mod run;
 mod users;
 mod v3;
+mod v4;
 
 pub(crate) use front::Front;
 pub(crate) use run::serve_nfs;

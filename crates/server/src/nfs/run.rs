@@ -20,12 +20,19 @@ pub(crate) fn serve_nfs(own: &mut Own, mut front: Front, hold: &mut impl Hold, s
         };
         front.receive(pause);
         own.interface.poll();
-        rest = hold.with(|shared| take_turn(&mut Reactor { shared, own }, &mut front));
         let now = Instant::now();
-        if now.duration_since(ticked) >= TICK {
+        let is_tick = now.duration_since(ticked) >= TICK;
+        if is_tick {
             ticked = now;
             front.tick(now);
         }
+        rest = hold.with(|shared| {
+            let mut reactor = Reactor { shared, own };
+            if is_tick {
+                front.end_leases(&mut reactor);
+            }
+            take_turn(&mut reactor, &mut front)
+        });
     }
 }
 
@@ -34,11 +41,11 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     let now = reactor.present();
     reactor.shared.life.pass_to(now);
     reactor.begin_turn();
-    front.serve(reactor);
+    let has_more = front.serve(reactor);
     let mut rest = reactor.end_guest_turn();
     // The end of the turn may have finished jobs, and with them calls.
     front.take_results(reactor);
-    if reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
+    if has_more || reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
         rest.pause = None;
     }
     rest

@@ -1,7 +1,7 @@
-//! NFS version 3 (RFC 1813): 22 procedures for which the server keeps no state of clients.
+//! NFS version 3 (RFC 1813): 22 procedures without state.
 //!
-//! Invariant: a call names its file by a handle and acts with the rights of its user. The call is
-//! checked against the opens, locks, delegations and fencing lists of all other clients.
+//! Invariant: a call names its file by a handle and acts with the rights of its user. It is checked
+//! against the opens, locks, delegations and fences of all other clients.
 
 mod attributes;
 mod convert;
@@ -25,33 +25,20 @@ use crate::requests::handles;
 
 pub(super) use convert::{Before, status_of};
 
-/// The state that the version 3 service keeps between calls.
-#[derive(Debug)]
-pub(super) struct State {
-    /// The boot number of the server.
-    _boot: u64,
-}
-
-/// The data for finishing a call after the operation that it waits for has ended.
+/// The rest of a call, to be done when its operation has ended.
 #[derive(Debug)]
 pub(super) enum Suspended {
     /// A READ that waits for the bytes of this file.
     Read(FileHandle),
-    /// A WRITE to this file, with the file's attributes before the write.
+    /// A WRITE to a file with these attributes before.
     Write(FileHandle, Before),
-    /// A COMMIT of this file, with the file's attributes before the commit.
+    /// A COMMIT of a file with these attributes before.
     Commit(FileHandle, Before),
-    /// A SETATTR of this file, with the file's attributes before the change.
+    /// A SETATTR of a file with these attributes before.
     SetAttributes(FileHandle, Before),
-    /// A CREATE that truncates an existing file. The values are the file, its directory, and the
-    /// directory's attributes before the call.
+    /// A CREATE of a file that exists and is being truncated; the directory, and its attributes
+    /// before.
     Create(FileHandle, FileHandle, Before),
-}
-
-impl State {
-    pub(super) fn new(boot: u64) -> Self {
-        Self { _boot: boot }
-    }
 }
 
 /// A call of one procedure, and everything that serving it needs.
@@ -65,7 +52,7 @@ struct Service<'s, 'f, 'r> {
 /// The result of a procedure, or the status with which it fails.
 type Result<T> = std::result::Result<T, Status>;
 
-/// Serves a call of NFS version 3.
+/// Serves a call.
 pub(super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -114,7 +101,7 @@ pub(super) fn serve(
     Progress::Done
 }
 
-/// Finishes a call whose operation has ended. For a READ, sets `read` to the bytes that were read.
+/// Finishes a call whose operation has ended. The bytes of a READ go into `read`.
 pub(super) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -158,6 +145,8 @@ pub(super) fn resume(
             };
             service.finish_create(&directory, before, created);
         }
+        // No reply of version 3 depends on a record.
+        (_, GuestResult::Durable) => calls::fail(service.desk.writer, id.xid, Outcome::SystemErr),
         // Only reads have bytes.
         (_, GuestResult::Read(found)) => {
             service.reactor.on_loan_done(found.cookie);
@@ -168,15 +157,14 @@ pub(super) fn resume(
 }
 
 impl Service<'_, '_, '_> {
-    /// Converts the handle in a call to the form that the store uses now.
+    /// Returns the handle of a call in the form that the store uses now.
     fn handle(&self, given: Handle<'_>) -> Result<FileHandle> {
         let mut handle = FileHandle(given.0.try_into().map_err(|_| Status::BadHandle)?);
         handles::renew(&*self.reactor.shared.whole_store, &mut handle);
         Ok(handle)
     }
 
-    /// Converts the handle in a call like [`Self::handle`], and checks that the fencing lists let
-    /// the caller access the object.
+    /// Returns the handle of an object that the fences let the caller access.
     fn object(&mut self, given: Handle<'_>) -> Result<FileHandle> {
         let handle = self.handle(given)?;
         let by = self.by.clone();
@@ -184,16 +172,14 @@ impl Service<'_, '_, '_> {
         Ok(handle)
     }
 
-    /// Returns the status for an operation that was not executed. A call does not wait for the
-    /// return of a delegation. Instead, the client gets a status after which it tries again, and
-    /// the recall continues.
+    /// Returns the status for an operation that was not done. An operation that would have to wait
+    /// for a delegation is refused, so that the client asks again; the recall goes on.
     fn not_done(&mut self, why: NotDone) -> Status {
         convert::status_of_protocol(self.reactor.without_waiting(why))
     }
 
-    /// Returns the status for a failed operation. If the operation has failed because the store
-    /// must search for the object, starts the search, so that the object is found when the client
-    /// tries again.
+    /// Returns the status for a failed operation. The server then searches for an object that it
+    /// must search for, so that it is found when the client asks again.
     fn failed(&mut self, handle: &FileHandle, fault: impl Into<Fault>) -> Status {
         let fault = fault.into();
         if fault == Fault::Busy && self.reactor.shared.whole_store.must_search(handle) {

@@ -1,0 +1,599 @@
+//! Compounds: runs the operations of a call one after the other, and keeps the reply of a session's
+//! request for a repeat.
+//!
+//! Invariants:
+//! - Operations run in order. The first that fails ends the compound.
+//! - A compound that waits holds the operations that are left, its reply so far, and the bytes that
+//!   its reads have found; nothing else.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use dafs_dat::EndpointId;
+use dafs_dat::records::LinkId;
+use dafs_files::caller::Caller;
+use dafs_journal::RecordNumber;
+use dafs_nfs_state::{
+    Admitted, Caller as Asker, ConnectionId, PeerId, Principal, RequestKey, SequenceAsk, Sequenced,
+    Service as Protection, SessionId4,
+};
+use dafs_nfs_wire::nfs4::session::{SequenceArgs, SequenceDone, SequenceStatus};
+use dafs_nfs_wire::nfs4::table::Position;
+use dafs_nfs_wire::nfs4::types::SessionId;
+use dafs_nfs_wire::nfs4::{
+    Answer, CallReader, MINOR_VERSION_MAX, MINOR_VERSION_MIN, Operation, OperationKind, Reply,
+    ReplyWriter, StateId, Status,
+};
+use dafs_nfs_wire::rpc::Outcome;
+use dafs_nfs_wire::xdr::{Piece, Reader, Writer, Xdr};
+use dafs_types::{Credentials, FileHandle};
+use smallvec::SmallVec;
+
+use super::convert::status_of_machine;
+use super::{Result, State, opens};
+use crate::guests::{GuestRead, GuestResult};
+use crate::nfs::calls::{self, CallId, Progress, Suspended};
+use crate::nfs::front::Desk;
+use crate::nfs::users::User;
+use crate::reactor::Reactor;
+
+/// The sender of a call.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Sender {
+    /// The connection on which the call has arrived.
+    pub link: LinkId,
+    /// The address of the client's machine.
+    pub address: IpAddr,
+    /// The credentials that the client states; nobody's if it states none.
+    pub credentials: Credentials,
+    /// True if the client states credentials.
+    pub has_credentials: bool,
+}
+
+/// A compound in progress.
+#[derive(Debug)]
+pub(in super::super) struct Compound {
+    pub id: CallId,
+    pub sender: Sender,
+    minor: u32,
+    count: u32,
+    /// The number of operations that were not run yet.
+    left: u32,
+    /// The operations that were not run yet, while the compound waits.
+    rest: Vec<u8>,
+    /// The reply so far, while the compound waits.
+    writer: Writer,
+    reply: Option<ReplyWriter>,
+    /// The position in the reply at which the results of the compound begin.
+    body: usize,
+    pub request: Option<Admitted>,
+    /// The caller of operations on files. `None` before SEQUENCE.
+    pub by: Option<Caller>,
+    pub current: Option<FileHandle>,
+    pub saved: Option<FileHandle>,
+    /// The state id that the last operation returned, which {1, 0} stands for.
+    pub current_state: Option<StateId>,
+    pub saved_state: Option<StateId>,
+    /// The bytes that reads have found, in the order of the reply.
+    pub reads: SmallVec<[GuestRead; 1]>,
+    /// The operation that the compound waits for.
+    pub awaits: Option<Awaits>,
+    /// The number of the record that must be durable before the reply.
+    pub after: RecordNumber,
+    /// True if the operation that has failed has written its answer itself.
+    pub is_answered: bool,
+    /// True if the operation that has failed has written something that must be removed.
+    pub takes_back: bool,
+    /// The size of the request in bytes.
+    bytes: u32,
+    /// A checksum of the operations, by which a repeat is told from another request.
+    checksum: u64,
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+pub(in super::super) enum Awaits {
+    /// A READ.
+    Read,
+    /// A WRITE.
+    Write,
+    /// A COMMIT.
+    Commit,
+    /// A SETATTR of these attributes.
+    SetAttributes(dafs_nfs_wire::nfs4::Bitmap),
+    /// An OPEN.
+    Open(Box<opens::Opening>),
+    /// A CLOSE of this state.
+    Close(StateId),
+    /// A LOCK.
+    Lock(StateId),
+    /// The record that the reply depends on; all operations have ended.
+    Record,
+}
+
+/// The progress of an operation.
+pub(super) enum Did {
+    /// The answer is in the reply.
+    Written,
+    /// The compound waits.
+    Later,
+}
+
+/// The result of running a compound.
+pub(in super::super) enum Ran {
+    /// The reply is in the writer, and its payloads are these reads.
+    Done(SmallVec<[GuestRead; 1]>),
+    /// The compound waits.
+    Later,
+}
+
+/// A compound, and everything that running it needs.
+pub(super) struct Service<'s, 'f, 'r> {
+    pub desk: &'s mut Desk<'f>,
+    pub reactor: &'s mut Reactor<'r>,
+    pub c: &'s mut Compound,
+}
+
+/// Serves a call of COMPOUND.
+pub(in super::super) fn serve(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    sender: Sender,
+    xid: u32,
+    reader: &Reader<'_>,
+) -> Ran {
+    let bytes = u32::try_from(reader.left()).unwrap_or(u32::MAX).saturating_add(RPC_BYTES);
+    let Ok(call) = CallReader::<Operation<'_>>::new(reader.clone()) else {
+        calls::fail(desk.writer, xid, Outcome::GarbageArgs);
+        return Ran::Done(SmallVec::new());
+    };
+    calls::begin(desk.writer, xid);
+    let body = desk.writer.bytes().len();
+    let reply = ReplyWriter::new(desk.writer, call.tag());
+    let minor = call.minor_version();
+    if !(MINOR_VERSION_MIN..=MINOR_VERSION_MAX).contains(&minor) {
+        reply.finish(desk.writer, Status::MinorVersMismatch);
+        return Ran::Done(SmallVec::new());
+    }
+    let operations = call.reader().rest();
+    let user = EndpointId::outside(0, 0, 1);
+    let mut compound = Box::new(Compound {
+        id: CallId { link: sender.link, xid, user },
+        sender,
+        minor,
+        count: call.count(),
+        left: call.count(),
+        rest: Vec::new(),
+        writer: Writer::new(),
+        reply: Some(reply),
+        body,
+        request: None,
+        by: None,
+        current: None,
+        saved: None,
+        current_state: None,
+        saved_state: None,
+        reads: SmallVec::new(),
+        awaits: None,
+        after: RecordNumber(0),
+        is_answered: false,
+        takes_back: false,
+        bytes,
+        checksum: checksum_of(operations),
+    });
+    let ran = Service { desk, reactor, c: &mut compound }.run(operations);
+    follow(desk, reactor, compound, ran)
+}
+
+/// Continues a compound whose operation has ended.
+pub(in super::super) fn resume(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    mut compound: Box<Compound>,
+    result: GuestResult,
+) -> Ran {
+    std::mem::swap(desk.writer, &mut compound.writer);
+    if matches!(compound.awaits, Some(Awaits::Record)) {
+        return conclude(desk, reactor, compound);
+    }
+    let rest = std::mem::take(&mut compound.rest);
+    let mut service = Service { desk, reactor, c: &mut compound };
+    let ran = match service.end_operation(result) {
+        Status::Ok => service.run(&rest),
+        status => service.finish(status),
+    };
+    follow(desk, reactor, compound, ran)
+}
+
+/// Returns true if a kept reply was written for a repeated request.
+pub(in super::super) fn repeat(state: &State, writer: &mut Writer, key: RequestKey) -> bool {
+    match state.machine.kept_reply(key) {
+        Some(kept) => {
+            writer.raw(kept);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Keeps a compound that waits, or returns its reply when the records that it depends on are durable.
+fn follow(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    mut compound: Box<Compound>,
+    ran: Progress,
+) -> Ran {
+    let durable = reactor.shared.ledger.as_ref().map(|ledger| ledger.durable());
+    let is_durable = durable.is_none_or(|durable| compound.after <= durable);
+    match ran {
+        Progress::Done if is_durable => return conclude(desk, reactor, compound),
+        Progress::Done => {
+            compound.awaits = Some(Awaits::Record);
+            let to = desk.calls.reserve(compound.id);
+            reactor.delay_answer(to, compound.after, &[]);
+        }
+        Progress::Later => {}
+    }
+    std::mem::swap(desk.writer, &mut compound.writer);
+    desk.calls.hold(Suspended::V4(compound));
+    Ran::Later
+}
+
+/// Ends a compound whose reply may be sent: keeps the reply for a repeat, and releases what ended
+/// clients hold.
+fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Compound>) -> Ran {
+    let now = reactor.shared.life.now();
+    if let Some(request) = compound.request.take() {
+        let kept =
+            request.must_keep.then(|| Service { desk, reactor, c: &mut compound }.whole_reply());
+        desk.v4.machine.finish(request.request, kept.as_deref(), now);
+    }
+    for client in desk.v4.act_on_notices(reactor, now) {
+        desk.users.forget_client(reactor.shared, client);
+    }
+    Ran::Done(std::mem::take(&mut compound.reads))
+}
+
+impl Compound {
+    /// Returns the writer of answers. `None` after the last answer.
+    pub(super) fn reply_writer(&mut self) -> Option<&mut ReplyWriter> {
+        self.reply.as_mut()
+    }
+}
+
+impl Service<'_, '_, '_> {
+    /// Runs the operations that are left.
+    fn run(&mut self, mut operations: &[u8]) -> Progress {
+        while self.c.left > 0 {
+            let mut reader = Reader::new(operations);
+            let number = reader.clone().u32().unwrap_or(0);
+            let kind = OperationKind::from_number(number)
+                .filter(|kind| kind.row().minor_version <= self.c.minor)
+                .unwrap_or(OperationKind::Illegal);
+            let index = self.c.count - self.c.left;
+            self.c.left -= 1;
+            if let Err(status) = self.check_position(kind, index) {
+                return self.fail(kind, status);
+            }
+            let operation = match kind {
+                OperationKind::Illegal => return self.fail(kind, Status::OpIllegal),
+                kind => match Operation::decode(&mut reader) {
+                    Ok(operation) => operation,
+                    Err(_) => return self.fail(kind, Status::BadXdr),
+                },
+            };
+            operations = reader.rest();
+            let mark = self.mark();
+            match self.execute(&operation) {
+                Ok(Did::Written) if self.desk.writer.fault().is_some() => {
+                    // The results do not fit into the reply that the session allows.
+                    self.rewind(mark);
+                    return self.fail(kind, self.too_big());
+                }
+                Ok(Did::Written) => {}
+                Ok(Did::Later) => {
+                    self.c.rest = operations.to_vec();
+                    return Progress::Later;
+                }
+                Err(Stop::Failed(status)) => {
+                    if std::mem::take(&mut self.c.takes_back) {
+                        self.rewind(mark);
+                    }
+                    return match std::mem::take(&mut self.c.is_answered) {
+                        true => self.finish(status),
+                        false => self.fail(kind, status),
+                    };
+                }
+                Err(Stop::Replied) => return Progress::Done,
+                Err(Stop::FailNext(status)) => {
+                    let next = Reader::new(operations).u32().ok();
+                    let next = next.and_then(OperationKind::from_number);
+                    return match next.filter(|_| self.c.left > 0) {
+                        Some(next) => self.fail(next, status),
+                        None => self.finish(Status::Ok),
+                    };
+                }
+            }
+        }
+        self.finish(Status::Ok)
+    }
+
+    /// Checks that an operation may stand where it does.
+    fn check_position(&self, kind: OperationKind, index: u32) -> Result<()> {
+        let is_alone = self.c.count == 1;
+        match (kind.row().position, index) {
+            (Position::First, 0) => Ok(()),
+            (Position::First, _) => Err(Status::SequencePos),
+            (Position::AfterSequence, 0) => Err(Status::OpNotInSession),
+            (Position::AfterSequenceOrAlone | Position::Alone, 0) if is_alone => Ok(()),
+            (Position::AfterSequenceOrAlone | Position::Alone, 0)
+                if kind != OperationKind::Illegal =>
+            {
+                Err(Status::NotOnlyOp)
+            }
+            (Position::Alone, _) => Err(Status::NotOnlyOp),
+            _ => Ok(()),
+        }
+    }
+
+    fn execute(&mut self, operation: &Operation<'_>) -> std::result::Result<Did, Stop> {
+        let did = match operation {
+            Operation::Sequence(asked) => return self.sequence(asked),
+            Operation::ExchangeId(asked) => self.exchange_id(asked),
+            Operation::CreateSession(asked) => self.create_session(asked),
+            Operation::DestroySession(id) => self.destroy_session(*id),
+            Operation::DestroyClientId(id) => self.destroy_client(*id),
+            Operation::BindConnToSession(asked) => self.bind_connection(asked),
+            Operation::BackchannelCtl(asked) => self.control_back_channel(asked),
+            Operation::ReclaimComplete(is_one_fs) => self.complete_reclaims(*is_one_fs),
+            // No client has the protection that this operation belongs to.
+            Operation::SetSsv(_) => Err(Status::Inval),
+            Operation::PutRootFh | Operation::PutPubFh => self.put_root(),
+            Operation::PutFh(handle) => self.put_handle(handle),
+            Operation::GetFh => self.get_handle(),
+            Operation::SaveFh => self.save_handle(),
+            Operation::RestoreFh => self.restore_handle(),
+            Operation::Lookup(name) => self.look_up(name),
+            Operation::LookupP => self.look_up_parent(),
+            Operation::SecInfo(name) => self.security_of(name),
+            Operation::SecInfoNoName(style) => self.security_of_current(*style),
+            Operation::GetAttr(wanted) => self.get_attributes(wanted),
+            Operation::SetAttr(asked) => self.set_attributes(asked),
+            Operation::Verify(asked) => self.compare(asked, true),
+            Operation::NVerify(asked) => self.compare(asked, false),
+            Operation::Access(asked) => self.access(*asked),
+            Operation::ReadLink => self.read_link(),
+            Operation::Create(asked) => self.create(asked),
+            Operation::Remove(name) => self.remove(name),
+            Operation::Rename(asked) => self.rename(asked),
+            Operation::Link(name) => self.link(name),
+            Operation::ReadDir(asked) => self.list(asked),
+            Operation::Open(asked) => self.open(asked),
+            Operation::OpenDowngrade(asked) => self.downgrade(asked),
+            Operation::Close(asked) => self.close(asked),
+            Operation::Read(asked) => self.read(asked),
+            Operation::Write(asked) => self.write(asked),
+            Operation::Commit(asked) => self.commit(asked),
+            Operation::TestStateId(asked) => self.test_states(asked),
+            Operation::FreeStateId(state) => self.free_state(*state),
+            Operation::Lock(asked) => self.lock(asked),
+            Operation::LockT(asked) => self.lock_test(asked),
+            Operation::LockU(asked) => self.unlock(asked),
+            Operation::DelegReturn(state) => self.return_delegation(*state),
+            _ => Err(Status::NotSupp),
+        };
+        did.map_err(Stop::Failed)
+    }
+
+    /// Writes the answer of an operation that succeeded.
+    pub(super) fn push(&mut self, answer: &Answer<'_>) -> Result<Did> {
+        if let Some(reply) = &mut self.c.reply {
+            reply.push(self.desk.writer, answer);
+        }
+        Ok(Did::Written)
+    }
+
+    /// Writes the status of an operation that failed, and ends the compound.
+    fn fail(&mut self, kind: OperationKind, status: Status) -> Progress {
+        self.push_failure(kind, status);
+        self.finish(status)
+    }
+
+    pub(super) fn push_failure(&mut self, kind: OperationKind, status: Status) {
+        // An error must always fit, even if the results before it have filled the reply.
+        self.desk.writer.set_limit(usize::MAX);
+        if let Some(reply) = &mut self.c.reply {
+            reply.push(self.desk.writer, &Answer::failed(kind, status));
+        }
+    }
+
+    /// Completes the reply.
+    fn finish(&mut self, status: Status) -> Progress {
+        if let Some(reply) = self.c.reply.take() {
+            reply.finish(self.desk.writer, status);
+        }
+        self.desk.writer.set_limit(usize::MAX);
+        Progress::Done
+    }
+
+    /// Returns the results of the compound with the bytes of its reads.
+    fn whole_reply(&self) -> Vec<u8> {
+        let body = self.c.body;
+        if self.desk.writer.payload_count() == 0 {
+            return self.desk.writer.bytes()[body..].to_vec();
+        }
+        let arena = self.reactor.shared.cache.arena();
+        let mut whole = Vec::with_capacity(self.desk.writer.length());
+        let mut reads = self.c.reads.iter().filter(|read| read.length() > 0);
+        for piece in self.desk.writer.pieces() {
+            match piece {
+                Piece::Bytes(bytes) => whole.extend_from_slice(bytes),
+                Piece::Payload(_) => {
+                    for (offset, length) in reads.next().map_or(&[][..], |read| &read.pieces[..]) {
+                        let offset = usize::try_from(*offset).unwrap_or(usize::MAX);
+                        whole.extend(arena.to_vec(offset, *length as usize));
+                    }
+                }
+            }
+        }
+        whole.split_off(body)
+    }
+
+    fn mark(&self) -> Option<dafs_nfs_wire::nfs4::compound::ReplyMark> {
+        self.c.reply.as_ref().map(|reply| reply.mark(self.desk.writer))
+    }
+
+    fn rewind(&mut self, mark: Option<dafs_nfs_wire::nfs4::compound::ReplyMark>) {
+        if let (Some(reply), Some(mark)) = (&mut self.c.reply, mark) {
+            reply.rewind(self.desk.writer, mark);
+        }
+    }
+
+    /// Returns the status for results that do not fit into the reply.
+    fn too_big(&self) -> Status {
+        match &self.c.request {
+            Some(request) if request.must_keep => Status::RepTooBigToCache,
+            _ => Status::RepTooBig,
+        }
+    }
+
+    // ---- SEQUENCE ---------------------------------------------------------------------
+
+    fn sequence(&mut self, asked: &SequenceArgs) -> std::result::Result<Did, Stop> {
+        let ask = SequenceAsk {
+            session: SessionId4(asked.session.0),
+            sequence: asked.sequence,
+            slot: asked.slot,
+            highest_slot: asked.highest_slot,
+            must_keep: asked.cache_this,
+            checksum: self.c.checksum,
+            operation_count: self.c.count,
+            request_bytes: self.c.bytes,
+        };
+        let now = self.reactor.shared.life.now();
+        let principal = principal_of(&self.c.sender);
+        let asker = asker_of(&self.c.sender, &principal);
+        let sequenced = self.desk.v4.machine.sequence(&ask, &asker, now);
+        let admitted = match sequenced.map_err(|error| Stop::Failed(status_of_machine(error)))? {
+            Sequenced::New(admitted) | Sequenced::Resume(admitted) => admitted,
+            Sequenced::Repeat(key) => {
+                calls::begin(self.desk.writer, self.c.id.xid);
+                return match repeat(self.desk.v4, self.desk.writer, key) {
+                    true => Err(Stop::Replied),
+                    false => Err(Stop::Failed(Status::ServerFault)),
+                };
+            }
+            Sequenced::RepeatNotKept(reply) => {
+                self.push_sequence(&reply);
+                return Err(Stop::FailNext(Status::RetryUncachedRep));
+            }
+        };
+        let limit = match admitted.must_keep {
+            true => admitted.kept_bytes_max.min(admitted.reply_bytes_max),
+            false => admitted.reply_bytes_max,
+        };
+        self.c.request = Some(admitted);
+        self.push_sequence(&admitted.reply);
+        self.desk.writer.set_limit(limit as usize);
+        let client = self.desk.v4.clients.get(&admitted.client).copied();
+        let user = client.and_then(|client| {
+            let (address, credentials) = (self.c.sender.address, self.c.sender.credentials.clone());
+            let user = User { address, credentials, client };
+            self.desk.users.admit(self.reactor.shared, &user)
+        });
+        if let Some(user) = user {
+            self.c.id.user = user;
+            self.c.by = self.reactor.shared.channels.guests().get(user).map(|guest| guest.caller());
+        }
+        Ok(Did::Written)
+    }
+
+    fn push_sequence(&mut self, reply: &dafs_nfs_state::SequenceReply) {
+        let done = SequenceDone {
+            session: SessionId(reply.session.0),
+            sequence: reply.sequence,
+            slot: reply.slot,
+            highest_slot: reply.highest_slot,
+            target_highest_slot: reply.target_highest_slot,
+            status: SequenceStatus(reply.status_flags),
+        };
+        // The answer always fits, because the session's limits allow for it.
+        let _ = self.push(&Answer::Sequence(Reply::Ok(done)));
+    }
+
+    // ---- what operations need ---------------------------------------------------------
+
+    /// Returns the caller of operations on files.
+    pub(super) fn by(&self) -> Result<Caller> {
+        self.c.by.clone().ok_or(Status::Access)
+    }
+
+    /// Returns the current file handle.
+    pub(super) fn current(&self) -> Result<FileHandle> {
+        self.c.current.ok_or(Status::NoFileHandle)
+    }
+
+    /// Returns the saved file handle.
+    pub(super) fn saved(&self) -> Result<FileHandle> {
+        self.c.saved.ok_or(Status::NoFileHandle)
+    }
+
+    /// Makes an object the current one. A state id that was current belongs to another object.
+    pub(super) fn set_current(&mut self, handle: FileHandle) {
+        self.c.current = Some(handle);
+        self.c.current_state = None;
+    }
+
+    /// Returns the destination for an operation that ends later, and makes the compound wait.
+    pub(super) fn wait_for(&mut self, awaits: Awaits) -> crate::reply_to::ReplyTo {
+        self.c.awaits = Some(awaits);
+        self.desk.calls.reserve(self.c.id)
+    }
+}
+
+/// The reason why a compound stops.
+pub(super) enum Stop {
+    /// An operation has failed.
+    Failed(Status),
+    /// The whole reply is written.
+    Replied,
+    /// The operation succeeded, but the next one, if there is one, fails.
+    FailNext(Status),
+}
+
+/// Returns the identity that a client's state belongs to.
+pub(super) fn principal_of(sender: &Sender) -> Principal {
+    match sender.has_credentials {
+        true => Principal::System(sender.credentials.uid()),
+        false => Principal::Nobody,
+    }
+}
+
+/// Describes the sender to the session machine.
+pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
+    let peer = match sender.address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        // Hosts choose the last 64 bits of their addresses themselves.
+        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+    };
+    Asker {
+        principal,
+        service: Protection::Plain,
+        connection: ConnectionId(sender.link.to_bits()),
+        peer: PeerId(peer),
+    }
+}
+
+/// Returns a checksum of the first operations of a compound.
+fn checksum_of(operations: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write_usize(operations.len());
+    hasher.write(&operations[..operations.len().min(CHECKSUM_BYTES)]);
+    hasher.finish()
+}
+
+/// The number of bytes that a checksum covers: enough for names and handles, but not the data of a
+/// WRITE.
+const CHECKSUM_BYTES: usize = 1024;
+/// The approximate size of the headers in front of a compound, in bytes.
+const RPC_BYTES: u32 = 64;

@@ -1,0 +1,186 @@
+//! Data: READ, WRITE, COMMIT.
+
+use dafs_filer::IoKind;
+use dafs_files::io::{IoFile, check_range};
+use dafs_files::outcome::{Ended, Now, Outcome};
+use dafs_files::reading::Reading;
+use dafs_nfs_wire::nfs4::data::{CommitArgs, ReadArgs, ReadDone, WriteArgs, WriteDone};
+use dafs_nfs_wire::nfs4::types::{Stability as Asked, Verifier};
+use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
+use dafs_nfs_wire::xdr::Payload;
+use dafs_ops::Commit;
+use dafs_types::{CacheHint, FileHandle, ObjectType, Stability, StateId};
+
+use super::attributes::TRANSFER_BYTES_MAX;
+use super::compound::{Awaits, Did, Service};
+use super::{Result, convert, failed, not_done};
+use crate::guests::{GuestRead, GuestResult};
+use crate::task::{Task, Work};
+
+impl Service<'_, '_, '_> {
+    pub(super) fn read(&mut self, asked: &ReadArgs) -> Result<Did> {
+        let handle = self.regular_file()?;
+        let state = self.io_state(&asked.state, &handle)?;
+        let room = self.desk.writer.room().saturating_sub(READ_HEAD_BYTES);
+        let count = asked.count.min(TRANSFER_BYTES_MAX);
+        let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let io = self.file_for(&handle, state, IoKind::Read, (asked.offset, count))?;
+        let to = self.wait_for(Awaits::Read);
+        let reading = Reading::new(io, asked.offset, count, CacheHint(0));
+        self.reactor.read_for_guest(to, reading);
+        Ok(Did::Later)
+    }
+
+    fn end_read(&mut self, found: GuestRead) -> Status {
+        let data = Payload::Elsewhere(found.length() as usize);
+        let done = ReadDone { is_end: found.is_end, data };
+        let _ = self.push(&Answer::Read(Reply::Ok(done)));
+        self.c.reads.push(found);
+        Status::Ok
+    }
+
+    /// Returns the current file, if it is one whose bytes can be read and written.
+    fn regular_file(&mut self) -> Result<FileHandle> {
+        let handle = self.current()?;
+        match self.kind_of(&handle)? {
+            ObjectType::Regular | ObjectType::NamedAttribute => Ok(handle),
+            ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
+            ObjectType::SymbolicLink => Err(Status::Symlink),
+            _ => Err(Status::WrongType),
+        }
+    }
+
+    /// Returns the file of a READ or WRITE, after all checks.
+    fn file_for(
+        &mut self,
+        handle: &FileHandle,
+        state: StateId,
+        kind: IoKind,
+        (offset, length): (u64, u32),
+    ) -> Result<IoFile> {
+        check_range(offset, length).map_err(convert::status_of)?;
+        let by = self.by()?;
+        let reach = (offset, u64::from(length));
+        let mut files = self.reactor.files();
+        files.check_fence(&by, handle).map_err(convert::status_of)?;
+        files.check_locks(state, handle, reach, kind).map_err(convert::status_of)?;
+        let opened = files.opened_file(by.party, state, handle, kind);
+        if let Some(recent) = opened.map_err(convert::status_of)? {
+            let seen = self.reactor.undo_seen();
+            return Ok(recent.opened(seen));
+        }
+        let found = self.reactor.files().unopened_file(&by, state, handle, kind);
+        found.map_err(|why| not_done(self.reactor, why))
+    }
+
+    pub(super) fn write(&mut self, asked: &WriteArgs<'_>) -> Result<Did> {
+        let handle = self.regular_file()?;
+        let state = self.io_state(&asked.state, &handle)?;
+        let Payload::Here(bytes) = asked.data else { return Err(Status::ServerFault) };
+        let bytes = &bytes[..bytes.len().min(TRANSFER_BYTES_MAX as usize)];
+        let length = bytes.len() as u32;
+        let io = self.file_for(&handle, state, IoKind::Write, (asked.offset, length))?;
+        let stability = match asked.stability {
+            Asked::Unstable => Stability::Unstable,
+            Asked::DataSync => Stability::DataSync,
+            Asked::FileSync => Stability::FileSync,
+        };
+        let (calls, id) = (&mut *self.desk.calls, self.c.id);
+        let start = || calls.reserve(id);
+        let written = self.reactor.write_for_guest(io, asked.offset, bytes, stability, start);
+        match written {
+            Some(outcome) => match self.end_write(&outcome) {
+                Status::Ok => Ok(Did::Written),
+                status => Err(status),
+            },
+            None => {
+                self.c.awaits = Some(Awaits::Write);
+                Ok(Did::Later)
+            }
+        }
+    }
+
+    fn end_write(&mut self, outcome: &Outcome) -> Status {
+        let Ok(Ended::Written(written)) = &outcome.result else {
+            return convert::failure_of(outcome);
+        };
+        let done = WriteDone {
+            count: written.length,
+            committed: match written.committed {
+                Stability::Unstable => Asked::Unstable,
+                Stability::DataSync => Asked::DataSync,
+                Stability::FileSync => Asked::FileSync,
+            },
+            verifier: Verifier(written.verifier.0),
+        };
+        let _ = self.push(&Answer::Write(Reply::Ok(done)));
+        Status::Ok
+    }
+
+    pub(super) fn commit(&mut self, asked: &CommitArgs) -> Result<Did> {
+        let handle = self.regular_file()?;
+        let (offset, length) = (asked.offset, u64::from(asked.count));
+        if offset.checked_add(length).is_none() {
+            return Err(Status::Inval);
+        }
+        let by = self.by()?;
+        match self.reactor.files().commit(&by, &Commit { file: handle, offset, length }) {
+            Ok(Now::Done(outcome)) => match self.end_commit(&outcome) {
+                Status::Ok => Ok(Did::Written),
+                status => Err(status),
+            },
+            Ok(Now::Later(left)) => {
+                let to = self.wait_for(Awaits::Commit);
+                self.reactor.start(Task::new(to, Work::from(*left)));
+                Ok(Did::Later)
+            }
+            Err(fault) => Err(failed(self.reactor, &handle, fault)),
+        }
+    }
+
+    fn end_commit(&mut self, outcome: &Outcome) -> Status {
+        let Ok(Ended::Committed(committed)) = &outcome.result else {
+            return convert::failure_of(outcome);
+        };
+        let _ = self.push(&Answer::Commit(Reply::Ok(Verifier(committed.verifier.0))));
+        Status::Ok
+    }
+
+    /// Writes the answer of the operation that the compound waited for. Returns its status; after a
+    /// failure, the answer is written, too.
+    pub(super) fn end_operation(&mut self, result: GuestResult) -> Status {
+        use dafs_nfs_wire::nfs4::OperationKind as Kind;
+        let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
+        let outcome = match result {
+            GuestResult::Outcome(outcome) => outcome,
+            GuestResult::Durable => return Status::ServerFault,
+            GuestResult::Read(found) if matches!(awaits, Awaits::Read) => {
+                return self.end_read(found);
+            }
+            GuestResult::Read(found) => {
+                self.reactor.on_loan_done(found.cookie);
+                return Status::ServerFault;
+            }
+        };
+        let (kind, status) = match awaits {
+            Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
+            Awaits::Write => (Kind::Write, self.end_write(&outcome)),
+            Awaits::Commit => (Kind::Commit, self.end_commit(&outcome)),
+            Awaits::SetAttributes(mask) => {
+                (Kind::SetAttr, self.end_set_attributes(&mask, &outcome))
+            }
+            Awaits::Open(opening) => (Kind::Open, self.end_open(&opening, outcome)),
+            Awaits::Close(state) => (Kind::Close, self.end_close(state, &outcome)),
+            Awaits::Lock(state) => (Kind::Lock, self.end_lock(state, &outcome)),
+            Awaits::Record => return Status::Ok,
+        };
+        if !status.is_ok() {
+            self.push_failure(kind, status);
+        }
+        status
+    }
+}
+
+/// The bytes that the answer of a READ takes in addition to the data: number, status, flag, length
+/// and padding.
+const READ_HEAD_BYTES: usize = 20;

@@ -1,0 +1,120 @@
+//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862): compounds of operations in sessions.
+//!
+//! Invariants:
+//! - Every request of a session is executed once. A repeated request gets the first reply.
+//! - The state of clients is in the same tables as that of DAFS clients; this module adds only the
+//!   numbers that version 4 needs.
+
+mod attributes;
+mod compound;
+mod convert;
+mod data;
+mod handles;
+mod listing;
+mod names;
+mod opens;
+mod sessions;
+mod settings;
+
+use std::collections::HashMap;
+
+use dafs_filer::ClientKey;
+use dafs_files::outcome::NotDone;
+use dafs_nfs_state::{ClientKey as Nfs4Client, EndReason, NfsState, Notice, StateConfig};
+use dafs_nfs_wire::nfs4::Status;
+use dafs_ops::Fault;
+use dafs_types::{FileHandle, Moment};
+
+use crate::reactor::{Reactor, Shared};
+
+pub(super) use compound::{Compound, Ran, Sender, resume, serve};
+use convert::status_of;
+
+/// The clients of version 4 and their sessions.
+#[derive(Debug)]
+pub(super) struct State {
+    machine: NfsState,
+    /// The filer's clients, by the clients of version 4.
+    clients: HashMap<Nfs4Client, ClientKey>,
+    /// The opens and locks that clients name by state ids.
+    states: opens::States,
+    /// The identity of this server, by which clients recognize it at several addresses.
+    owner: Vec<u8>,
+}
+
+impl State {
+    pub(super) fn new(shared: &Shared) -> Self {
+        let boot = shared.life.boot();
+        let epoch = ((boot ^ boot >> 32) as u32).max(1);
+        let lease = shared.filer.config().lease;
+        let config = StateConfig { lease, ..StateConfig::new(epoch) };
+        Self {
+            machine: NfsState::new(config),
+            clients: HashMap::new(),
+            states: opens::States::default(),
+            owner: format!("dafs-{boot:016x}").into_bytes(),
+        }
+    }
+
+    /// Notes that a connection has ended.
+    pub(super) fn connection_lost(&mut self, link: dafs_dat::records::LinkId) {
+        self.machine.connection_lost(dafs_nfs_state::ConnectionId(link.to_bits()));
+    }
+
+    /// Ends the clients whose leases have expired, and releases what they hold. Returns the filer's
+    /// clients that have ended.
+    pub(super) fn on_time(&mut self, reactor: &mut Reactor<'_>, now: Moment) -> Vec<ClientKey> {
+        self.machine.on_time(now);
+        self.act_on_notices(reactor, now)
+    }
+
+    /// Releases what ended clients hold. Returns the filer's clients that have ended.
+    fn act_on_notices(&mut self, reactor: &mut Reactor<'_>, now: Moment) -> Vec<ClientKey> {
+        let mut gone = Vec::new();
+        while let Some(notice) = self.machine.poll_notice() {
+            match notice {
+                Notice::Ended(ended) => {
+                    let Some(client) = self.clients.remove(&ended.key) else { continue };
+                    tracing::info!(client = ended.id.0, reason = ?ended.reason, "an NFS client ends");
+                    self.states.forget_client(client);
+                    let how = match ended.reason {
+                        EndReason::Destroyed | EndReason::Replaced => {
+                            dafs_filer::LeaveReason::Orderly
+                        }
+                        EndReason::Expired | EndReason::Revoked => {
+                            dafs_filer::LeaveReason::Lost { is_kept: false, has_replies: false }
+                        }
+                    };
+                    let released = reactor.shared.filer.client_leave(client, how, now);
+                    reactor.files().act_on_locks();
+                    for closed in &released {
+                        reactor.files().release_open(closed);
+                    }
+                    gone.push(client);
+                }
+                // A client that uses too many slots is told so by each SEQUENCE, too.
+                Notice::RecallSlots(_) => {}
+            }
+        }
+        gone
+    }
+}
+
+/// The result of an operation, or the status with which it fails.
+type Result<T> = std::result::Result<T, Status>;
+
+/// Returns the status for an operation that was not done. An operation that would have to wait for
+/// a delegation is refused, so that the client asks again; the recall goes on.
+fn not_done(reactor: &mut Reactor<'_>, why: NotDone) -> Status {
+    status_of(Fault::from(reactor.without_waiting(why)))
+}
+
+/// Returns the status for a failed operation. The server then searches for an object that it must
+/// search for, so that it is found when the client asks again.
+fn failed(reactor: &mut Reactor<'_>, handle: &FileHandle, fault: impl Into<Fault>) -> Status {
+    let fault = fault.into();
+    if fault == Fault::Busy && reactor.shared.whole_store.must_search(handle) {
+        reactor.search_later(handle);
+    }
+    status_of(fault)
+}

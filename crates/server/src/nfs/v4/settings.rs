@@ -1,0 +1,73 @@
+//! Attributes that clients set: from their encoding to the form of the file half.
+
+use dafs_nfs_wire::nfs4::attribute_types::SetTime as Asked;
+use dafs_nfs_wire::nfs4::attributes::{Use, attribute_row};
+use dafs_nfs_wire::nfs4::{Attributes, Bitmap, Fattr, Status};
+use dafs_types::{SetAttributes, SetTime, Timestamp};
+
+use super::Result;
+use super::attributes::supported;
+
+/// Attributes to set.
+pub(super) struct Settings {
+    /// The attributes in the form of the file half.
+    pub attributes: SetAttributes,
+    /// The numbers of the attributes, for the reply.
+    pub mask: Bitmap,
+}
+
+/// Decodes attributes to set. `is_new` is true for a new object.
+pub(super) fn settings_of(given: &Fattr<'_>, is_new: bool) -> Result<Settings> {
+    for number in given.mask.iter() {
+        let row = attribute_row(number).ok_or(Status::AttrNotSupp)?;
+        if !supported().contains(number) {
+            return Err(Status::AttrNotSupp);
+        }
+        if row.access == Use::Read {
+            return Err(Status::Inval);
+        }
+    }
+    let decoded = given.decode().map_err(|error| error.status())?;
+    let Attributes { size, mode, owner, owner_group, time_access_set, time_modify_set, .. } =
+        &decoded;
+    if mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
+        return Err(Status::Inval);
+    }
+    if size.is_some_and(|size| size > i64::MAX as u64) {
+        return Err(Status::FBig);
+    }
+    let mode = match (&decoded.mode_umask, is_new) {
+        (Some(_), false) => return Err(Status::Inval),
+        (Some(asked), true) => Some(asked.mode & !asked.umask & MODE_BITS),
+        (None, _) => *mode,
+    };
+    let attributes = SetAttributes {
+        mode,
+        size: *size,
+        owner: owner.as_ref().map(|owner| id_of(owner.0)).transpose()?,
+        owner_group: owner_group.as_ref().map(|group| id_of(group.0)).transpose()?,
+        time_access: time_access_set.as_ref().map(time_of),
+        time_modify: time_modify_set.as_ref().map(time_of),
+        ..SetAttributes::default()
+    };
+    Ok(Settings { attributes, mask: given.mask })
+}
+
+/// Returns the decimal number of a user or group. Clients with AUTH_SYS send numbers as text.
+fn id_of(text: &[u8]) -> Result<String> {
+    let text = std::str::from_utf8(text).map_err(|_| Status::BadOwner)?;
+    let number: u32 = text.parse().map_err(|_| Status::BadOwner)?;
+    Ok(number.to_string())
+}
+
+fn time_of(asked: &Asked) -> SetTime {
+    match asked {
+        Asked::ServerTime => SetTime::Server,
+        Asked::ClientTime(time) => {
+            SetTime::Client(Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds })
+        }
+    }
+}
+
+/// The bits of a mode that can be set.
+const MODE_BITS: u32 = 0o7777;
