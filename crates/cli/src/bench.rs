@@ -63,7 +63,7 @@ pub(crate) struct Blocks {
     /// Only check that everything works; the figures mean nothing.
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
-    /// Measure only peers whose name contains this text, such as "shm read".
+    /// Measure only competitors whose name contains this text, such as "shm read".
     #[arg(long)]
     only: Option<String>,
     /// Block sizes in bytes, at most 1 MiB each.
@@ -169,11 +169,12 @@ fn start(place: &Path, pass: &Pass) -> Result<ChildServer> {
     ChildServer::start(place, &[exported], pass)
 }
 
-/// Arguments of `dafs bench-peer`, a hidden command that runs one peer process of a benchmark.
+/// Arguments of `dafs bench-peer`, a hidden command that runs one of the processes with which a
+/// benchmark compares DAFS.
 #[derive(Debug, Args)]
 pub(crate) struct PeerArguments {
-    /// The peer to run: echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip, gzip-memory,
-    /// scale-client or keep.
+    /// The task of the process: echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip,
+    /// gzip-memory, scale-client or keep.
     work: String,
     /// For nfs-read and nfs-write: the id of a process in the server's network namespace, and a
     /// path on the server. For nfs-gzip: that process id, a level and paths. For gzip-memory: a

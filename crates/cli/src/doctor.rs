@@ -22,7 +22,7 @@ use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The server to reach.
+    /// The URL of the server to which the connection is checked.
     url: Option<OsString>,
     /// Check this server configuration without starting the server.
     #[arg(long, value_name = "FILE")]

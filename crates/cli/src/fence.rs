@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 enum Action {
     /// Print the identities that may enter, one per line. Prints none if there is no fence.
     List(Target),
-    /// Let in these identities and no others. Creates a fence or replaces its list.
+    /// Allow access only to these identities. Creates a fence or replaces its list.
     Set(Change),
     /// Add these identities to the list. Without a fence all clients have access already, and
     /// nothing changes.
@@ -34,7 +34,7 @@ enum Action {
     /// Remove these identities from the list. Returns when no earlier request of these identities
     /// can change the object any more. A fence must exist, and at least one identity must remain.
     Deny(Change),
-    /// Remove the fence: all clients may enter.
+    /// Remove the fence, so that it blocks no client any more.
     Clear(Target),
 }
 
@@ -46,7 +46,7 @@ struct Target {
     /// Fence the whole file system that contains the object, not only the object.
     #[arg(long)]
     file_system: bool,
-    /// Print JSON.
+    /// Print the fencing list as JSON.
     #[arg(long)]
     json: bool,
     /// Seconds to wait while another client changes the same list.

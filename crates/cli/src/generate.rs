@@ -16,7 +16,7 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// The shell.
+    /// The shell for which to print completions.
     shell: Shell,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn completions(arguments: &Completions) -> Result<()> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Manual {
-    /// Directory for the pages.
+    /// The directory into which the manual pages are written.
     directory: PathBuf,
 }
 

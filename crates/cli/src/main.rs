@@ -71,7 +71,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve directories.
+    /// Serve directories to clients.
     Serve(Box<serve::Arguments>),
     /// List a directory.
     Ls(files::ls::Arguments),
@@ -91,7 +91,7 @@ enum Command {
     Rm(files::rm::Arguments),
     /// Make directories.
     Mkdir(files::mkdir::Arguments),
-    /// Make links.
+    /// Make hard links and symbolic links.
     Ln(files::ln::Arguments),
     /// Show the space of the file system that contains a path.
     Df(files::df::Arguments),
@@ -120,7 +120,7 @@ enum Command {
     Follow(status::follow::Arguments),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
-    /// Run a command for `lock`.
+    /// Run a command on behalf of `dafs lock`.
     #[command(hide = true)]
     Held(lock::command::Arguments),
     /// Show the locks of a server on this machine, and which clients wait for them.
@@ -131,13 +131,13 @@ enum Command {
     Mount(mount::Arguments),
     /// Remove a mount.
     Unmount(mount::UnmountArguments),
-    /// Measure round trips.
+    /// Measure the round-trip time to a server.
     Ping(files::ping::Arguments),
     /// Manage a password file.
     Passwd(passwd::Arguments),
     /// Measure reads and writes against local file access and the machine's limits.
     Bench(Box<bench::Arguments>),
-    /// Run a process that `bench` compares with.
+    /// Run one of the processes that `dafs bench` compares DAFS with.
     #[command(hide = true)]
     BenchPeer(bench::PeerArguments),
     /// Serve a directory, copy it over every transport, verify the copies, show the speeds.

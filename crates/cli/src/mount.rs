@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct UnmountArguments {
-    /// The mounted directory.
+    /// The mount point of the mount to remove.
     directory: PathBuf,
     /// Detach the mount immediately even if programs use it; it ends when they stop using it.
     #[arg(short, long)]

@@ -13,18 +13,18 @@ pub(crate) struct Arguments {
     /// The password file. It is created if it does not exist.
     #[arg(long)]
     file: PathBuf,
-    /// The user. Without one, list the users.
+    /// The user to add, change or remove. If no user is named, the users are listed.
     user: Option<String>,
-    /// Remove the user.
+    /// Remove the user from the password file.
     #[arg(long)]
     remove: bool,
-    /// User id that the user acts as.
+    /// The user id with which the user accesses files.
     #[arg(long, default_value_t = 65_534)]
     uid: u32,
-    /// Group id that the user acts as.
+    /// The group id with which the user accesses files.
     #[arg(long, default_value_t = 65_534)]
     gid: u32,
-    /// Supplementary group ids.
+    /// The supplementary group ids with which the user accesses files.
     #[arg(long, value_delimiter = ',')]
     groups: Vec<u32>,
 }

@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     place: String,
     #[command(flatten)]
     numbers: Numbers,
-    /// Print JSON.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct Numbers {
     /// Size of each file in bytes, as 4096 or 4K, or a range as 2K-16K; 64 KiB at most.
     #[arg(long, default_value = "4K", value_parser = sizes)]
     pub size: (usize, usize),
-    /// Number of steps in flight.
+    /// Number of steps that are in flight at a time.
     #[arg(long, default_value_t = 8)]
     pub in_flight: usize,
     /// Seed of the random numbers.

@@ -33,7 +33,7 @@ use crate::unauthenticated;
 #[derive(Clone, Debug, Default, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Arguments {
-    /// Directories to serve, each a path or NAME=PATH.
+    /// Directories to serve. Each is a path, or NAME=PATH to serve it under another name.
     #[serde(rename = "directories")]
     pub directories: Vec<PathBuf>,
     /// TOML file with these options. Flags take precedence.
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     /// /run/dafs, /tmp/dafs-UID, named after the port.
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// Do not offer shared memory.
+    /// Do not accept clients over shared memory.
     #[arg(long)]
     pub no_socket: bool,
     /// Refuse all changes by clients.

@@ -184,9 +184,10 @@ impl Transmitter {
     /// Writes the whole frame of a Read Request and returns its length in bytes.
     ///
     /// # Errors
-    /// The errors of [`Transmitter::begin`]. After an error, the read stays open in the receiver.
-    /// This is harmless if the stream is closed, and the other errors do not occur once a message
-    /// has been sent.
+    /// The errors of [`Transmitter::begin`] except [`Refusal::OffsetWrap`]. After an error, the
+    /// receiver still counts `read` as open. After [`Refusal::Closed`] this does not matter,
+    /// because the stream has ended. The two other errors cannot occur once this side has sent a
+    /// message.
     #[inline]
     pub fn read_request(
         &mut self,

@@ -53,7 +53,8 @@ impl State {
     }
 }
 
-/// Returns the program's path for a path beneath a mount.
+/// Returns the path by which the program names an object: the prefix of the mount, followed by the
+/// object's path beneath that prefix.
 pub(crate) fn shown(mount: usize, beneath: &OsStr) -> OsString {
     let mut path = config::get().mounts[mount].prefix.clone();
     path.push(beneath);

@@ -27,7 +27,7 @@ pub struct Conclusion {
     pub axis: Axis,
     /// The number of reactors or clients at the first point.
     pub from: usize,
-    /// The number of reactors or clients at this point.
+    /// The number of reactors or clients at the second point, which is compared with the first.
     pub to: usize,
     /// The conclusion drawn from the ratio.
     #[serde(flatten)]

@@ -19,7 +19,7 @@ use crate::place::Access;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Directory for the plots and their numbers.
+    /// Directory into which the plots and their numbers are written.
     #[arg(long, default_value = "docs/figures")]
     output: PathBuf,
     /// Redraw the plots from the numbers in that directory, without measuring.

@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     /// users get memory without a journal).
     #[arg(long)]
     place: Option<PathBuf>,
-    /// Directory for the report as JSON.
+    /// Directory into which the report is written as JSON.
     #[arg(long)]
     output: Option<PathBuf>,
 }

@@ -13,7 +13,7 @@ use crate::place::{Access, Sessions};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The files.
+    /// The files to print, as URLs.
     #[arg(required = true)]
     urls: Vec<OsString>,
     #[command(flatten)]

@@ -11,9 +11,9 @@ use crate::place::{Access, open};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Any path in the file system.
+    /// Any file or directory of the file system to show, as a URL.
     url: OsString,
-    /// Print JSON, in bytes.
+    /// Print JSON, with all sizes in bytes.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

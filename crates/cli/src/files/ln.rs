@@ -12,11 +12,11 @@ use crate::place::{Access, below, open};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The object, or with -s the text of the link.
+    /// The existing object to link to, as a URL; with -s, the text of the symbolic link.
     target: OsString,
     /// The new name, or a directory to put it in.
     url: OsString,
-    /// Make a symbolic link.
+    /// Make a symbolic link instead of a hard link.
     #[arg(short, long)]
     symbolic: bool,
     #[command(flatten)]

@@ -15,16 +15,16 @@ use crate::reported::{AlreadyReported, report};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// What to list: dafs://host/path or dafs+shm:///socket!/path.
+    /// The files and directories to list, as URLs: dafs://host/path or dafs+shm:///socket!/path.
     #[arg(required = true)]
     urls: Vec<OsString>,
-    /// Show mode, links, owner, size and time (UTC).
+    /// Show mode, number of links, owner, size and time of change (UTC) of each object.
     #[arg(short, long)]
     long: bool,
     /// Include names that begin with a dot.
     #[arg(short, long)]
     all: bool,
-    /// Include the contents of subdirectories.
+    /// List the contents of subdirectories, too.
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Print JSON, one object per line.

@@ -12,7 +12,7 @@ use crate::place::{Access, Sessions, below};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directories.
+    /// The directories to create, as URLs.
     #[arg(required = true)]
     urls: Vec<OsString>,
     /// Make parents as needed. An existing directory is no error.

@@ -11,9 +11,9 @@ use crate::place::{Access, open};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The server.
+    /// The URL of the server to measure.
     url: OsString,
-    /// Number of round trips.
+    /// Number of round trips to measure.
     #[arg(short, long, default_value_t = 100)]
     count: usize,
     #[command(flatten)]

@@ -19,16 +19,16 @@ use crate::terminal_text::message;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The objects.
+    /// The files, links or directories to remove, as URLs.
     #[arg(required_unless_present = "force")]
     urls: Vec<OsString>,
-    /// Remove directories with everything in them.
+    /// Remove directories together with everything in them.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Remove empty directories.
+    /// Also remove directories, if they are empty.
     #[arg(short, long)]
     dir: bool,
-    /// A missing object is no error.
+    /// Ignore objects that do not exist.
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]

@@ -14,10 +14,10 @@ use crate::terminal_text::printable;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The objects. A symbolic link is not followed.
+    /// The objects to show, as URLs. For a symbolic link, the link itself is shown.
     #[arg(required = true)]
     urls: Vec<OsString>,
-    /// Print JSON.
+    /// Print the attributes as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

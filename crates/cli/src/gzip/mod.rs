@@ -35,22 +35,22 @@ use crate::terminal_text::{complaint, message};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Files: local paths or URLs. `-` is the standard input.
+    /// The files to process: local paths or URLs. `-` is the standard input.
     #[arg(default_value = "-")]
     files: Vec<OsString>,
     /// Write to standard output and keep the files.
     #[arg(short = 'c', long = "stdout", visible_alias = "to-stdout")]
     to_stdout: bool,
-    /// Decompress.
+    /// Decompress the files instead of compressing them.
     #[arg(short, long, visible_alias = "uncompress")]
     decompress: bool,
-    /// Only test the integrity of compressed files.
+    /// Test the integrity of compressed files, and write no output.
     #[arg(short, long)]
     test: bool,
     /// List the contents of compressed files. They are decompressed to find their sizes.
     #[arg(short, long, conflicts_with = "test")]
     list: bool,
-    /// Keep the input files.
+    /// Keep the input files instead of removing them.
     #[arg(short, long)]
     keep: bool,
     /// Replace existing outputs, accept files with several hard links, write to a terminal.
@@ -95,14 +95,14 @@ struct Level {
     four: bool,
     #[arg(short = '5', hide = true, overrides_with_all = LEVELS)]
     five: bool,
-    /// The default, between fastest and smallest.
+    /// Compress at the default level, between fastest and smallest.
     #[arg(short = '6', overrides_with_all = LEVELS)]
     six: bool,
     #[arg(short = '7', hide = true, overrides_with_all = LEVELS)]
     seven: bool,
     #[arg(short = '8', hide = true, overrides_with_all = LEVELS)]
     eight: bool,
-    /// Compress smallest.
+    /// Compress to the smallest size.
     #[arg(short = '9', long = "best", overrides_with_all = LEVELS)]
     nine: bool,
 }

@@ -189,7 +189,7 @@ fn await_end(pid: Pid, ended: &Sender<()>) {
 pub(crate) struct Arguments {
     /// The id of the process that started this one.
     parent: u32,
-    /// The command and its arguments.
+    /// The command to run, and its arguments.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<OsString>,
 }

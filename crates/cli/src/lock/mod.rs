@@ -33,13 +33,13 @@ use crate::terminal_text::message;
 pub(crate) struct Arguments {
     /// The file to lock. It is created if it is missing.
     url: OsString,
-    /// The command and its arguments.
+    /// The command to run while the lock is held, and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Take a shared lock.
+    /// Take a shared lock instead of an exclusive lock.
     #[arg(long, conflicts_with_all = ["autorecover", "write"])]
     shared: bool,
-    /// First byte to lock.
+    /// Offset of the first byte to lock.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     offset: u64,
     /// Number of bytes to lock. Default: everything up to the end of the file, even if the file

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// Seed for what clients do and when the server is killed. Default: a random one.
     #[arg(long)]
     seed: Option<u64>,
-    /// Print JSON.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
 }
