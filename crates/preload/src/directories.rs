@@ -5,11 +5,13 @@
 //! - A stream of this library is distinguished from a stream of the C library by its first words,
 //!   which no stream of the C library can have.
 
+use std::cell::UnsafeCell;
 use std::ffi::{OsString, c_int};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dafs_client::{Metadata, Outcome as Brought, Session};
 use dafs_posix::stat::type_bits;
@@ -31,9 +33,15 @@ pub(crate) struct Stream {
     number: RawFd,
     /// The address of this stream itself, as a second mark.
     own: *const Stream,
+    cursor: Mutex<Cursor>,
+    /// The entry that `readdir` returned last. Written only while the cursor is locked.
+    shown: UnsafeCell<dirent64>,
+}
+
+/// The contents of a stream, and the next entry.
+struct Cursor {
     entries: Vec<Entry>,
     next: usize,
-    shown: dirent64,
 }
 
 /// A directory entry as a stream shows it.
@@ -64,39 +72,50 @@ impl Stream {
     pub(crate) fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
         let entries = state.entries(number)?;
         // SAFETY: all-zero bytes are a valid entry.
-        let shown = unsafe { std::mem::zeroed() };
-        let own = std::ptr::null();
-        let stream = Self { mark: MARK, number, own, entries, next: 0, shown };
+        let shown = UnsafeCell::new(unsafe { std::mem::zeroed() });
+        let (own, cursor) = (std::ptr::null(), Mutex::new(Cursor { entries, next: 0 }));
+        let stream = Self { mark: MARK, number, own, cursor, shown };
         let stream = Box::into_raw(Box::new(stream));
         // SAFETY: the stream was just allocated.
         unsafe { (*stream).own = stream };
         Ok(stream)
     }
 
-    /// Returns the next entry, or null at the end.
-    pub(crate) fn next(&mut self) -> *mut dirent64 {
-        let Some(entry) = self.entries.get(self.next) else { return std::ptr::null_mut() };
-        self.next += 1;
-        let length = entry.name.len().min(self.shown.d_name.len() - 1);
-        self.shown.d_ino = entry.inode;
-        self.shown.d_off = self.next as i64;
-        self.shown.d_type = entry.kind;
-        self.shown.d_reclen = (HEAD_BYTES + length + 1).next_multiple_of(8) as u16;
-        for (to, from) in self.shown.d_name.iter_mut().zip(&entry.name.as_bytes()[..length]) {
-            *to = *from as _;
-        }
-        self.shown.d_name[length] = 0;
-        &raw mut self.shown
+    fn cursor(&self) -> MutexGuard<'_, Cursor> {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next entry, or null at the end. The next call overwrites the entry.
+    pub(crate) fn next(&self) -> *mut dirent64 {
+        let Some((record, _)) = self.cursor().next() else { return std::ptr::null_mut() };
+        // SAFETY: this library has no reference to the entry. As the manual says, the program must
+        // not call `readdir` for one stream in two threads at once, because it reads the entry.
+        unsafe { self.shown.get().write(record) };
+        self.shown.get()
+    }
+
+    /// Writes the next entry to memory of the program, no byte beyond the end of its name: the
+    /// program's memory may be shorter than the type. Returns false at the end.
+    ///
+    /// # Safety
+    /// The memory has room for an entry with a name of NAME_MAX bytes.
+    pub(crate) unsafe fn next_into(&self, to: *mut dirent64) -> bool {
+        let Some((record, length)) = self.cursor().next() else { return false };
+        // SAFETY: the caller guarantees the memory, and an entry is not shorter than its name.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const record).cast::<u8>(), to.cast(), length)
+        };
+        true
     }
 
     /// Returns the position of the next entry.
     pub(crate) fn tell(&self) -> i64 {
-        self.next as i64
+        self.cursor().next as i64
     }
 
     /// Moves to a position that `tell` returned.
-    pub(crate) fn seek(&mut self, position: i64) {
-        self.next = usize::try_from(position).unwrap_or(0);
+    pub(crate) fn seek(&self, position: i64) {
+        self.cursor().next = usize::try_from(position).unwrap_or(0);
     }
 
     /// Returns the descriptor of the stream.
@@ -105,8 +124,28 @@ impl Stream {
     }
 
     /// Starts again with the current contents of the directory.
-    pub(crate) fn rewind(&mut self, entries: Vec<Entry>) {
-        (self.entries, self.next) = (entries, 0);
+    pub(crate) fn rewind(&self, entries: Vec<Entry>) {
+        *self.cursor() = Cursor { entries, next: 0 };
+    }
+}
+
+impl Cursor {
+    /// Returns the next entry in the C library's format, and its length in bytes up to the end of
+    /// its name; `None` at the end.
+    fn next(&mut self) -> Option<(dirent64, usize)> {
+        let entry = self.entries.get(self.next)?;
+        self.next += 1;
+        // SAFETY: all-zero bytes are a valid entry.
+        let mut record: dirent64 = unsafe { std::mem::zeroed() };
+        let length = entry.name.len().min(record.d_name.len() - 1);
+        record.d_ino = entry.inode;
+        record.d_off = self.next as i64;
+        record.d_type = entry.kind;
+        record.d_reclen = (HEAD_BYTES + length + 1).next_multiple_of(8) as u16;
+        for (to, from) in record.d_name.iter_mut().zip(&entry.name.as_bytes()[..length]) {
+            *to = *from as _;
+        }
+        Some((record, HEAD_BYTES + length + 1))
     }
 }
 

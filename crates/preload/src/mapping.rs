@@ -158,12 +158,13 @@ impl State {
         }
         let piece = Piece { start: mapped.0.cast(), length: request.length };
         if let Err(failure) = self.read_at(of, &[piece], request.offset) {
-            // SAFETY: the program does not know the address of this memory yet.
+            // SAFETY: the program does not use this memory yet. With MAP_FIXED it knows the address,
+            // but what it had there has been replaced.
             unsafe { unmap(mapped.0, request.length) };
             return Err(failure);
         }
         if request.protection != writable {
-            // SAFETY: the program does not know the address of this memory yet.
+            // SAFETY: as above.
             unsafe { libc::mprotect(mapped.0, request.length, request.protection) };
         }
         self.mappings.copies.push((mapped.0 as usize, request.length));
@@ -324,7 +325,10 @@ impl State {
         if needed <= held {
             return Ok(());
         }
-        let mut bytes = vec![0; (needed - held) as usize];
+        // The program chooses the length, which must not end the program.
+        let (mut bytes, length) = (Vec::new(), (needed - held) as usize);
+        bytes.try_reserve_exact(length).map_err(|_| Failure::Errno(libc::ENOMEM))?;
+        bytes.resize(length, 0);
         let piece = Piece { start: bytes.as_mut_ptr(), length: bytes.len() };
         self.read_at(of, &[piece], held as i64)?;
         object.extend(&bytes)

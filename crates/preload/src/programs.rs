@@ -15,6 +15,7 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::opening::TO_RUN;
 use crate::route::{self, Place};
 use crate::state::State;
+use crate::user_memory;
 
 /// A list of strings, as `exec` takes it, with the memory of the strings.
 pub(crate) struct Strings {
@@ -38,11 +39,14 @@ impl Strings {
 /// library.
 ///
 /// # Safety
-/// The pointer is null or that of a list as `exec` takes it.
-pub(crate) unsafe fn environment(given: *const *const c_char) -> Strings {
+/// The list does not change during the call.
+///
+/// # Errors
+/// EFAULT if the list is not readable, as from the kernel.
+pub(crate) unsafe fn environment(given: *const *const c_char) -> Outcome<Strings> {
     let own = &config::get().environment;
     // SAFETY: the caller guarantees the list.
-    let given = unsafe { strings(given) };
+    let given = unsafe { user_memory::texts(given) }?;
     let is_ours = |text: &CString| {
         let begins = |entry: &[u8]| {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -65,7 +69,7 @@ pub(crate) unsafe fn environment(given: *const *const c_char) -> Strings {
         let entry = [config::DIRECTORY.as_bytes(), b"=", directory.as_bytes()].concat();
         held.extend(CString::new(entry));
     }
-    Strings::new(held)
+    Ok(Strings::new(held))
 }
 
 fn put_library(held: &mut Vec<CString>, name: &str, library: &[u8]) {
@@ -77,27 +81,6 @@ fn put_library(held: &mut Vec<CString>, name: &str, library: &[u8]) {
         Some(before) => [library, b":", &before].concat(),
     };
     held.extend(CString::new([name.as_bytes(), &value].concat()));
-}
-
-/// Copies a list of strings.
-///
-/// # Safety
-/// The pointer is null or that of a list as `exec` takes it.
-unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
-    let mut held = Vec::new();
-    if list.is_null() {
-        return held;
-    }
-    for index in 0.. {
-        // SAFETY: the list continues up to its null pointer, which was not reached before `index`.
-        let text = unsafe { *list.add(index) };
-        if text.is_null() {
-            break;
-        }
-        // SAFETY: each entry of the list ends with a zero.
-        held.push(unsafe { CStr::from_ptr(text) }.to_owned());
-    }
-    held
 }
 
 /// The way to run a program that is a file in DAFS.
@@ -130,12 +113,22 @@ impl State {
     /// Reads the whole contents of a file.
     fn copy_of(&mut self, number: RawFd) -> Outcome<Vec<u8>> {
         let of = self.get(number)?;
-        let size = self.metadata_of(&of)?.size as usize;
-        let mut bytes = vec![0; size];
-        let piece = Piece { start: bytes.as_mut_ptr(), length: size };
-        let read = self.read_at(&of, &[piece], 0)? as usize;
-        bytes.truncate(read);
-        Ok(bytes)
+        let mut bytes = Vec::new();
+        loop {
+            let held = bytes.len();
+            // The server says how long the file is, so the length must not end the program.
+            let room = bytes.try_reserve(COPIED_AT_ONCE);
+            if held > PROGRAM_BYTES_MAX || room.is_err() {
+                return fail(libc::ENOMEM);
+            }
+            bytes.resize(held + COPIED_AT_ONCE, 0);
+            let piece = Piece { start: bytes[held..].as_mut_ptr(), length: COPIED_AT_ONCE };
+            let read = self.read_at(&of, &[piece], held as i64)? as usize;
+            bytes.truncate(held + read);
+            if read < COPIED_AT_ONCE {
+                return Ok(bytes);
+            }
+        }
     }
 }
 
@@ -154,17 +147,24 @@ fn script(line: &[u8]) -> Outcome<Program> {
 /// Returns the arguments for an interpreter that runs a script.
 ///
 /// # Safety
-/// `given` is a list as `exec` takes it.
+/// The list `given` does not change during the call.
+///
+/// # Errors
+/// EFAULT if the list is not readable, as from the kernel.
 pub(crate) unsafe fn script_arguments(
     interpreter: &CStr,
     argument: Option<&CStr>,
     script: &CStr,
     given: *const *const c_char,
-) -> Strings {
+) -> Outcome<Strings> {
     let mut held = vec![interpreter.to_owned()];
     held.extend(argument.map(CStr::to_owned));
     held.push(script.to_owned());
     // SAFETY: the caller guarantees the list.
-    held.extend(unsafe { strings(given) }.into_iter().skip(1));
-    Strings::new(held)
+    held.extend(unsafe { user_memory::texts(given) }?.into_iter().skip(1));
+    Ok(Strings::new(held))
 }
+
+const COPIED_AT_ONCE: usize = 1 << 20;
+/// The maximum length in bytes of a program in DAFS, which is copied into memory.
+const PROGRAM_BYTES_MAX: usize = 4 << 30;

@@ -31,7 +31,9 @@ extern "C" fn start() {
             let mask = rustix::process::umask(rustix::fs::Mode::empty());
             rustix::process::umask(mask);
             opening::note_umask(mask.bits());
-            if let Some(directory) = std::env::var_os(config::DIRECTORY) {
+            let inherited = std::env::var_os(config::DIRECTORY).filter(|value| !value.is_empty());
+            working_directory::prepare_environment();
+            if let Some(directory) = inherited {
                 working_directory::set_working_directory(Some(directory), None);
             }
         });

@@ -1,14 +1,20 @@
 //! Access to memory that the program passes to its calls.
 //!
 //! Invariant: an invalid pointer is never dereferenced and causes EFAULT, as in the kernel. A page
-//! that was found valid is not checked again until the program releases memory through a call that
-//! this library sees. If a program passes memory that it released by a call that this library does
-//! not see (`free`), the program crashes, as it might without DAFS.
+//! that was found valid is not checked again until the program releases or protects memory through
+//! a call that this library sees: `munmap`, `mmap` with MAP_FIXED, `mremap`, `mprotect`,
+//! `pkey_mprotect`, `shmdt`, and the same by number. If a program passes memory that it released by
+//! a call that this library does not see (`free`), or that another thread releases meanwhile, the
+//! program crashes, as it might without DAFS.
+//!
+//! The memory may be unaligned, which the kernel accepts. So it is never accessed by references to
+//! types that need an alignment.
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use crate::errors::{Outcome, fail};
@@ -50,9 +56,47 @@ pub(crate) fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Ou
 /// # Errors
 /// EFAULT if any part of the text is not readable.
 pub(crate) unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
+    // SAFETY: the caller guarantees that the text does not change.
+    unsafe { text_within(start, TEXT_BYTES_MAX) }
+}
+
+/// Copies a list of texts as `exec` takes it: an array of pointers that ends with a null pointer. A
+/// null list is empty, as in the kernel.
+///
+/// # Safety
+/// The list and the texts do not change during the call.
+///
+/// # Errors
+/// EFAULT if any part of them is not readable. E2BIG if a text is longer than the kernel allows.
+pub(crate) unsafe fn texts(list: *const *const c_char) -> Outcome<Vec<CString>> {
+    let mut held = Vec::new();
+    if list.is_null() {
+        return Ok(held);
+    }
+    for index in 0.. {
+        // SAFETY: any bytes are a valid pointer, and the caller guarantees that they do not change.
+        let start = unsafe { value(list.wrapping_add(index)) }?;
+        if start.is_null() {
+            break;
+        }
+        // SAFETY: the caller guarantees that the text does not change.
+        let text = unsafe { text_within(start, ARGUMENT_BYTES_MAX) }?;
+        if text.len() >= ARGUMENT_BYTES_MAX {
+            return fail(libc::E2BIG);
+        }
+        held.push(CString::new(text).unwrap_or_default());
+    }
+    Ok(held)
+}
+
+/// Returns a text like [`text`], but at most about `limit` bytes of it.
+///
+/// # Safety
+/// The text does not change during the call.
+unsafe fn text_within<'t>(start: *const c_char, limit: usize) -> Outcome<&'t [u8]> {
     let start = start.cast::<u8>();
     let mut length = 0;
-    while length < TEXT_BYTES_MAX {
+    while length < limit {
         let here = start.wrapping_add(length);
         let left = PAGE - here as usize % PAGE;
         must_have(here, left, Purpose::Reading)?;
@@ -127,8 +171,13 @@ fn has(first: usize, last: usize, purpose: Purpose) -> bool {
         Purpose::Writing => Advice::LinuxPopulateWrite,
     };
     // SAFETY: this `madvise` changes no bytes, and fails if the memory does not exist.
-    let populated = unsafe { rustix::mm::madvise(start as *mut _, length, advice) };
-    populated.is_ok() || mappings().is_none_or(|text| covers(&text, start, start + length, purpose))
+    match unsafe { rustix::mm::madvise(start as *mut _, length, advice) } {
+        Ok(()) => true,
+        // There is a mapping, but an access would end the program by SIGBUS: the mapped file ends
+        // before these pages, or the memory is broken.
+        Err(Errno::FAULT | Errno::HWPOISON) => false,
+        Err(_) => mappings().is_none_or(|text| covers(&text, start, start + length, purpose)),
+    }
 }
 
 /// Returns the list of mappings of this process. Reads it without using this library's own calls.
@@ -178,6 +227,8 @@ const KNOWN_COUNT: usize = 512;
 /// The number of bytes checked for a text: the longest path with its zero, plus one byte, so that a
 /// longer path is recognized and refused.
 const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize + 1;
+/// The kernel's limit for one argument or variable of a program, in bytes with its zero.
+const ARGUMENT_BYTES_MAX: usize = 32 * PAGE;
 
 #[cfg(test)]
 mod tests {

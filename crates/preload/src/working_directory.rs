@@ -3,8 +3,9 @@
 //! Invariant: while the program's working directory is beneath a prefix, the kernel's working
 //! directory stays unchanged, and no path is resolved relative to it.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use dafs_client::{AccessMask, ObjectType};
 use dafs_types::FileHandle;
@@ -69,18 +70,34 @@ pub(crate) fn set_working_directory(path: Option<OsString>, handle: Option<FileH
         route::set_directory(path, handle);
         return;
     }
-    let value = path.as_ref().and_then(|path| CString::new(path.as_bytes()).ok());
-    // SAFETY: both texts end with a zero. As for every change of the environment, the program must
-    // ensure that no other thread reads it meanwhile. A program that changes its working directory
-    // must take the same care already.
-    unsafe {
-        match value {
-            Some(value) => libc::setenv(DIRECTORY.as_ptr(), value.as_ptr(), 1),
-            None => libc::unsetenv(DIRECTORY.as_ptr()),
-        };
-    }
+    put_value(path.as_deref().unwrap_or_default().as_bytes());
     route::set_directory(path, handle);
 }
 
-/// The value of [`config::DIRECTORY`] as a C string.
-const DIRECTORY: &CStr = c"DAFS_PRELOAD_DIRECTORY";
+/// Puts the variable [`config::DIRECTORY`] into the environment, without a value. Called once,
+/// before the program runs. Later only the bytes of the value change, in place: another thread may
+/// read the environment at any time, because programs may change their working directory in one
+/// thread while others call `getenv`.
+pub(crate) fn prepare_environment() {
+    for (to, from) in ENTRY.iter().zip(config::DIRECTORY.as_bytes().iter().chain(b"=")) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    // SAFETY: the entry lives as long as the process, and its last byte stays zero. The program has
+    // not begun, so no thread of its own reads the environment.
+    unsafe { libc::putenv(ENTRY.as_ptr().cast_mut().cast()) };
+}
+
+/// Changes the value of the variable. A value that is too long is left out.
+fn put_value(value: &[u8]) {
+    let (_, room) = ENTRY.split_at(config::DIRECTORY.len() + 1);
+    let value = if value.len() < room.len() { value } else { &[] };
+    for (to, from) in room.iter().zip(value.iter().chain([&0])) {
+        to.store(*from, Ordering::Relaxed);
+    }
+}
+
+/// The variable's entry in the environment: name, equals sign, value and zeros.
+static ENTRY: [AtomicU8; ENTRY_BYTES] = [const { AtomicU8::new(0) }; ENTRY_BYTES];
+/// Room for a path that is much longer than PATH_MAX: a working directory may be, because it can be
+/// entered step by step. The kernel's limit for one variable is higher.
+const ENTRY_BYTES: usize = 64 << 10;

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <linux/falloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +20,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -565,6 +569,21 @@ static void modes_of_streams_are_kept(void) {
     CHECK(read(fd, b, 8) == 1 && b[0] == 'u' && fclose(f) == 0 && close(fd) == 0);
 }
 
+#define BAD(call) CHECK((call) == -1 && errno == EFAULT)
+
+static void programs_with_bad_lists_are_not_started(char *bad) {
+    char *list[] = {"true", 0}, *broken[] = {"true", bad, 0};
+    pid_t child;
+    BAD(execve("/bin/true", (char **)bad, environ));
+    BAD(execve("/bin/true", broken, environ));
+    BAD(execve("/bin/true", list, (char **)bad));
+    BAD(execve("/bin/true", list, broken));
+    BAD(execvpe(bad, list, environ));
+    BAD(fexecve(0, list, broken));
+    CHECK(posix_spawn(&child, "/bin/true", 0, 0, list, broken) == EFAULT);
+    CHECK(posix_spawn(&child, bad, 0, 0, list, environ) == EFAULT);
+}
+
 static void memory_that_is_not_there_is_not_touched(void) {
     const size_t page = 4096;
     char *good = mmap(0, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -574,7 +593,6 @@ static void memory_that_is_not_there_is_not_touched(void) {
     int fd = make("/dafs/good", "abcdefgh");
     struct stat it;
     CHECK(pread(fd, bad, 8, 0) == 8 && munmap(bad, page) == 0);
-#define BAD(call) CHECK((call) == -1 && errno == EFAULT)
     BAD(open(bad, O_RDONLY));
     BAD(open(bad - 1, O_RDONLY));
     BAD(mkdir(bad, 0755));
@@ -609,9 +627,109 @@ static void memory_that_is_not_there_is_not_touched(void) {
     BAD(sendfile(other, fd, (off_t *)bad, 4));
     BAD(copy_file_range(fd, (loff_t *)bad, other, 0, 4, 0));
     BAD(copy_file_range(fd, 0, other, (loff_t *)bad, 4, 0));
+    programs_with_bad_lists_are_not_started(bad);
     CHECK(close(directory) == 0 && close(other) == 0 && unlink("/dafs/copy") == 0);
     errno = 0;
     CHECK(pread(fd, bad, 0, 0) == 0 && close(fd) == 0 && munmap(good, page) == 0);
+}
+
+static void memory_that_changes_is_checked_again(void) {
+    const size_t page = 4096;
+    int fd = make("/dafs/good", "abcdefgh");
+    char *good = mmap(0, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(good != MAP_FAILED);
+    for (int i = 0; i < 4; i++) CHECK(pread(fd, good + i * page, 8, 0) == 8);
+    CHECK(mremap(good, 4 * page, 3 * page, 0) == good);
+    BAD(pread(fd, good + 3 * page, 8, 0));
+    CHECK(pread(fd, good + 2 * page, 8, 0) == 8 && mprotect(good + 2 * page, page, PROT_READ) == 0);
+    BAD(pread(fd, good + 2 * page, 8, 0));
+    CHECK(pread(fd, good + page, 8, 0) == 8 && syscall(SYS_mprotect, good + page, page, PROT_NONE) == 0);
+    BAD(pwrite(fd, good + page, 8, 0));
+    CHECK(pread(fd, good, 8, 0) == 8);
+    CHECK(mmap(good, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == good);
+    BAD(pread(fd, good, 8, 0));
+    /* A mapping beyond the end of its file: an access would be SIGBUS. */
+    int file = memfd_create("short", 0);
+    char *beyond = mmap(0, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(file >= 0 && beyond != MAP_FAILED);
+    BAD(pread(fd, beyond, 8, 0));
+    BAD(pwrite(fd, beyond, 8, 0));
+    CHECK(munmap(beyond, page) == 0 && munmap(good, 3 * page) == 0);
+    CHECK(close(file) == 0 && close(fd) == 0);
+}
+
+/* The kernel takes memory of any alignment. */
+static void memory_may_be_unaligned(void) {
+    static char room[1024], text[16];
+    int fd = make("/dafs/good", "abcdefgh"), other = make("/dafs/copy", "");
+    off_t at = 2, put = 0;
+    char *odd = room + 1, *second = room + 33;
+    memcpy(odd, &at, sizeof at);
+    memcpy(second, &put, sizeof put);
+    CHECK(sendfile(other, fd, (off_t *)odd, 4) == 4 && !memcmp(odd, &(off_t){6}, sizeof at));
+    CHECK(copy_file_range(fd, (loff_t *)odd, other, (loff_t *)second, 2, 0) == 2);
+    CHECK(!memcmp(odd, &(off_t){8}, sizeof at) && !memcmp(second, &(off_t){2}, sizeof put));
+    CHECK(pread(other, text, 8, 0) == 4 && !memcmp(text, "ghef", 4));
+    struct iovec list = {text, 3};
+    memcpy(odd, &list, sizeof list);
+    CHECK(preadv(fd, (struct iovec *)odd, 1, 0) == 3 && !memcmp(text, "abc", 3));
+    struct pollfd asked = {fd, POLLIN, 0};
+    memcpy(odd, &asked, sizeof asked);
+    CHECK(poll((struct pollfd *)odd, 1, 1000) == 1);
+    memcpy(&asked, odd, sizeof asked);
+    CHECK(asked.fd == fd && asked.revents == POLLIN);
+    struct stat it;
+    CHECK(fstat(fd, (struct stat *)odd) == 0 && (memcpy(&it, odd, sizeof it), it.st_size == 8));
+    struct sockaddr_un name = {AF_UNIX, "/dafs/nobody"};
+    memcpy(odd, &name, sizeof name);
+    int sock = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(sock >= 0 && connect(sock, (struct sockaddr *)odd, sizeof name) == -1 && errno == ENOENT);
+    CHECK(close(sock) == 0 && close(fd) == 0 && close(other) == 0 && unlink("/dafs/copy") == 0);
+}
+
+/* The manual's size for the entry of readdir_r is less than that of the type. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static DIR *listed_by_all;
+
+static void *lists(void *count) {
+    union {
+        struct dirent entry;
+        char room[offsetof(struct dirent, d_name) + NAME_MAX + 1];
+    } own;
+    for (struct dirent *found; readdir_r(listed_by_all, &own.entry, &found) == 0 && found;) ++*(int *)count;
+    return 0;
+}
+
+static void entries_fit_the_programs_memory(void) {
+    const size_t page = 4096, size = offsetof(struct dirent, d_name) + NAME_MAX + 1;
+    char *room = mmap(0, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(room != MAP_FAILED && mprotect(room + page, page, PROT_NONE) == 0);
+    struct dirent *entry = (struct dirent *)(room + page - size), *found;
+    DIR *d = opendir("/dafs/list");
+    int count = 0, counts[4] = {0};
+    while (readdir_r(d, entry, &found) == 0 && found) count += found == entry && entry->d_name[0];
+    CHECK(count == 302 && closedir(d) == 0 && munmap(room, 2 * page) == 0);
+    /* Several threads share a stream, and each entry goes to one of them. */
+    CHECK((listed_by_all = opendir("/dafs/list")));
+    pthread_t all[4];
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&all[i], 0, lists, &counts[i]) == 0);
+    for (int i = 0; i < 4; i++) pthread_join(all[i], 0);
+    CHECK(counts[0] + counts[1] + counts[2] + counts[3] == 302 && closedir(listed_by_all) == 0);
+}
+#pragma GCC diagnostic pop
+
+/* Another thread may call getenv while the working directory changes, so that the environment must
+   stay where it is. */
+static void the_environment_stays_in_place(void) {
+    const char *value = getenv("DAFS_PRELOAD_DIRECTORY");
+    char **before = environ, told[64];
+    CHECK(value && !*value && chdir("/dafs/list") == 0 && !strcmp(value, "/dafs/list"));
+    CHECK(environ == before && getenv("DAFS_PRELOAD_DIRECTORY") == value);
+    FILE *f = popen("pwd", "r");
+    CHECK(f && fgets(told, sizeof told, f) && !strcmp(told, "/dafs/list\n") && pclose(f) == 0);
+    CHECK(!getcwd((char *)16, 64) && errno == EFAULT);
+    CHECK(chdir("/") == 0 && !*value && environ == before);
 }
 
 int main(int count, char **arguments) {
@@ -639,6 +757,10 @@ int main(int count, char **arguments) {
     ranges_close();
     modes_of_streams_are_kept();
     memory_that_is_not_there_is_not_touched();
+    memory_that_changes_is_checked_again();
+    memory_may_be_unaligned();
+    entries_fit_the_programs_memory();
+    the_environment_stays_in_place();
     printf("all is well\n");
     return 0;
 }

@@ -31,14 +31,15 @@ on_descriptor! {
         fd, List, |state, _it| Stream::open(state, fd).map(|stream| stream.cast());
 }
 
-/// Returns the stream at this address if this library made it.
+/// Returns the stream at this address if this library made it. Several threads may use one stream
+/// at once, so there are only shared references to it.
 ///
 /// # Safety
-/// The address is null or that of a directory stream.
-unsafe fn ours<'s>(stream: *mut LibcStream) -> Option<&'s mut Stream> {
-    let stream: *mut Stream = stream.cast();
+/// The address is null or that of a directory stream that is not closed during the call.
+unsafe fn ours<'s>(stream: *mut LibcStream) -> Option<&'s Stream> {
+    let stream: *const Stream = stream.cast_const().cast();
     // SAFETY: the caller guarantees the address; a stream of ours lives until it is closed.
-    unsafe { if Stream::is_ours(stream) { Some(&mut *stream) } else { None } }
+    unsafe { if Stream::is_ours(stream) { Some(&*stream) } else { None } }
 }
 
 macro_rules! on_stream {
@@ -74,15 +75,10 @@ on_stream! {
         }
     };
     fn [readdir_r readdir64_r](entry: *mut dirent64, found: *mut *mut dirent64) -> c_int, |it| {
-        let next = it.next();
-        // SAFETY: the program passes an entry and an address.
+        // SAFETY: the program passes memory for an entry, and an address.
         unsafe {
-            if next.is_null() {
-                *found = next;
-            } else {
-                entry.write(*next);
-                *found = entry;
-            }
+            let is_there = it.next_into(entry);
+            found.write_unaligned(if is_there { entry } else { std::ptr::null_mut() });
         }
         0
     };
@@ -149,7 +145,7 @@ unsafe fn scan(
         if stream.is_null() {
             return -1;
         }
-        let mut found: Vec<*mut dirent64> = Vec::new();
+        let (mut found, mut is_complete) = (Vec::<*mut dirent64>::new(), true);
         loop {
             let entry = readdir64(stream);
             if entry.is_null() {
@@ -158,6 +154,7 @@ unsafe fn scan(
             if filter.is_none_or(|filter| filter(entry) != 0) {
                 let copy: *mut dirent64 = libc::malloc(size_of::<dirent64>()).cast();
                 if copy.is_null() {
+                    is_complete = false;
                     break;
                 }
                 copy.write(*entry);
@@ -167,7 +164,9 @@ unsafe fn scan(
         closedir(stream);
         let bytes = (found.len() * size_of::<*mut dirent64>()).max(1);
         let array: *mut *mut dirent64 = libc::malloc(bytes).cast();
-        if array.is_null() {
+        if array.is_null() || !is_complete {
+            found.iter().for_each(|copy| libc::free(copy.cast()));
+            libc::free(array.cast());
             crate::errors::set(libc::ENOMEM);
             return -1;
         }

@@ -13,6 +13,7 @@ use crate::programs::{Program, environment, script_arguments};
 use crate::report::{self, Call};
 use crate::route::{Route, route};
 use crate::start;
+use crate::user_memory;
 
 /// A list of strings, as `exec` takes it: an array of pointers that ends with a null pointer.
 pub(crate) type List = *const *const c_char;
@@ -37,7 +38,10 @@ pub(crate) unsafe extern "C" fn execve(path: *const c_char, arguments: List, giv
     }
     // SAFETY: the program passes lists and a path as the manual requires.
     unsafe {
-        let environment = environment(given);
+        let environment = match environment(given) {
+            Ok(environment) => environment,
+            Err(failure) => return guard::refused(&failure),
+        };
         match route(AT_FDCWD, path) {
             Route::Dafs(place) => {
                 report::served(Call::Program);
@@ -76,8 +80,13 @@ unsafe fn run(program: &Program, path: *const c_char, arguments: List, environme
                 let script = CStr::from_ptr(path);
                 script_arguments(interpreter, argument.as_deref(), script, arguments)
             };
-            // SAFETY: the lists were made here or come from the caller.
-            unsafe { execve(interpreter.as_ptr(), arguments.as_ptr(), environment) }
+            match arguments {
+                // SAFETY: the lists were made here or come from the caller.
+                Ok(arguments) => unsafe {
+                    execve(interpreter.as_ptr(), arguments.as_ptr(), environment)
+                },
+                Err(failure) => guard::refused(&failure),
+            }
         }
     }
 }
@@ -99,7 +108,10 @@ pub(crate) unsafe extern "C" fn execvpe(
     }
     // SAFETY: the program passes lists and a name as the manual requires.
     unsafe {
-        let name = CStr::from_ptr(file).to_bytes();
+        let name = match user_memory::text(file) {
+            Ok(name) => name,
+            Err(failure) => return guard::refused(&failure),
+        };
         if name.contains(&b'/') || name.is_empty() {
             return execve(file, arguments, given);
         }
@@ -132,8 +144,10 @@ pub(crate) unsafe extern "C" fn execvpe(
 unsafe fn run_by_shell(path: *const c_char, arguments: List, given: List) -> c_int {
     // SAFETY: the caller guarantees the path and the lists.
     unsafe {
-        let arguments = script_arguments(c"/bin/sh", None, CStr::from_ptr(path), arguments);
-        execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), given)
+        match script_arguments(c"/bin/sh", None, CStr::from_ptr(path), arguments) {
+            Ok(arguments) => execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), given),
+            Err(failure) => guard::refused(&failure),
+        }
     }
 }
 
@@ -153,8 +167,11 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List)
         // SAFETY: the program passes lists as the manual requires.
         return unsafe { execve(whole.as_ptr(), arguments, given) };
     }
-    // SAFETY: the program passes lists as the manual requires.
-    let environment = unsafe { environment(given) };
+    // SAFETY: the program does not change the list during the call.
+    let environment = match unsafe { environment(given) } {
+        Ok(environment) => environment,
+        Err(failure) => return guard::refused(&failure),
+    };
     start::before_exec();
     real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
 }
@@ -203,7 +220,9 @@ pub(crate) unsafe extern "C" fn execveat(
     // SAFETY: the program passes lists and a path as the manual requires.
     unsafe {
         if concerns() && matches!(route(at, path), Route::Dafs(_)) {
-            let whole = whole_path(at, CStr::from_ptr(path));
+            // A null path is routed to the descriptor itself.
+            let path = if path.is_null() { c"" } else { CStr::from_ptr(path) };
+            let whole = whole_path(at, path);
             return execve(whole.as_ptr(), arguments, given);
         }
     }
@@ -212,8 +231,11 @@ pub(crate) unsafe extern "C" fn execveat(
             at => c_int, path => *const c_char, arguments => List, given => List, flags => c_int,
         ) -> c_int);
     }
-    // SAFETY: the program passes lists as the manual requires.
-    let environment = unsafe { environment(given) };
+    // SAFETY: the program does not change the list during the call.
+    let environment = match unsafe { environment(given) } {
+        Ok(environment) => environment,
+        Err(failure) => return guard::refused(&failure),
+    };
     start::before_exec();
     real!(execveat(
         at => c_int, path => *const c_char, arguments => List, environment.as_ptr() => List,

@@ -46,7 +46,7 @@ before! {
 /// The arguments meet the requirements in the manual of `clone`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn clone(
-    run: extern "C" fn(*mut c_void) -> c_int,
+    run: Option<extern "C" fn(*mut c_void) -> c_int>,
     stack: *mut c_void,
     flags: c_int,
     argument: *mut c_void,
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn clone(
         start::share_before(Inheritor::Child);
     }
     real!(clone(
-        run => extern "C" fn(*mut c_void) -> c_int, stack => *mut c_void, flags => c_int,
+        run => Option<extern "C" fn(*mut c_void) -> c_int>, stack => *mut c_void, flags => c_int,
         argument => *mut c_void, parent_id => *mut pid_t, local => *mut c_void,
         child_id => *mut pid_t,
     ) -> c_int)

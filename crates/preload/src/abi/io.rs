@@ -8,7 +8,7 @@ use crate::data::Piece;
 use crate::errors::{self, Failure, Outcome, fail};
 use crate::guard;
 use crate::state::is_ours;
-use crate::user_memory::{Purpose, must_have};
+use crate::user_memory::{self, Purpose, must_have};
 
 /// Describes a buffer of a call, limited to the bytes that Linux moves in one call.
 fn piece(start: *const c_void, length: usize) -> Piece {
@@ -18,13 +18,15 @@ fn piece(start: *const c_void, length: usize) -> Piece {
 /// Converts the list of buffers of a call.
 ///
 /// # Safety
-/// `list` points to `count` entries.
+/// The list does not change during the call.
 unsafe fn pieces(list: *const iovec, count: c_int) -> Outcome<Vec<Piece>> {
     let Ok(count @ ..=LIST_MAX) = usize::try_from(count) else { return fail(libc::EINVAL) };
-    must_have(list.cast(), count * size_of::<iovec>(), Purpose::Reading)?;
-    // SAFETY: the caller guarantees a list of `count` entries.
-    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-    Ok(list.iter().map(|part| piece(part.iov_base, part.iov_len)).collect())
+    let part = |index| {
+        // SAFETY: any bytes are a valid entry, and the caller guarantees that they do not change.
+        let part = unsafe { user_memory::value(list.wrapping_add(index)) }?;
+        Ok(piece(part.iov_base, part.iov_len))
+    };
+    (0..count).map(part).collect()
 }
 
 on_descriptor! {
@@ -146,33 +148,51 @@ struct CopyEnd {
 }
 
 impl CopyEnd {
-    /// # Safety
-    /// The offset is null or valid.
-    unsafe fn read(self, bytes: &mut [u8]) -> isize {
+    /// Returns the offset that the program passed; `None` for the descriptor's own.
+    fn place(self) -> Outcome<Option<off_t>> {
+        if self.offset.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: any bytes are a valid offset.
+        unsafe { user_memory::value(self.offset) }.map(Some)
+    }
+
+    /// Moves the offset that the program passed, if it passed one.
+    fn shift(self, by: off_t) -> Outcome<()> {
+        let Some(place) = self.place()? else { return Ok(()) };
+        // SAFETY: this library has no reference to the program's offset.
+        unsafe { user_memory::put(self.offset, place.wrapping_add(by)) }
+    }
+
+    fn read(self, bytes: &mut [u8]) -> isize {
         let start = bytes.as_mut_ptr().cast();
-        // SAFETY: the buffer has this length, and the caller guarantees the offset.
+        // SAFETY: the buffer has this length.
         unsafe {
-            if self.offset.is_null() {
-                return read(self.number, start, bytes.len());
+            match self.place() {
+                Ok(None) => read(self.number, start, bytes.len()),
+                Ok(Some(place)) => self.moved(pread(self.number, start, bytes.len(), place)),
+                Err(failure) => guard::refused(&failure),
             }
-            let moved = pread(self.number, start, bytes.len(), *self.offset);
-            *self.offset += moved.max(0) as off_t;
-            moved
         }
     }
 
-    /// # Safety
-    /// The offset is null or valid.
-    unsafe fn write(self, bytes: &[u8]) -> isize {
+    fn write(self, bytes: &[u8]) -> isize {
         let start = bytes.as_ptr().cast();
-        // SAFETY: the buffer has this length, and the caller guarantees the offset.
+        // SAFETY: the buffer has this length.
         unsafe {
-            if self.offset.is_null() {
-                return write(self.number, start, bytes.len());
+            match self.place() {
+                Ok(None) => write(self.number, start, bytes.len()),
+                Ok(Some(place)) => self.moved(pwrite(self.number, start, bytes.len(), place)),
+                Err(failure) => guard::refused(&failure),
             }
-            let moved = pwrite(self.number, start, bytes.len(), *self.offset);
-            *self.offset += moved.max(0) as off_t;
-            moved
+        }
+    }
+
+    /// Moves the program's offset by the bytes that were moved.
+    fn moved(self, bytes: isize) -> isize {
+        match self.shift(bytes.max(0) as off_t) {
+            Ok(()) => bytes,
+            Err(failure) => guard::refused(&failure),
         }
     }
 
@@ -189,20 +209,20 @@ impl CopyEnd {
     }
 
     /// Moves the offset back by the bytes that were read but not written.
-    unsafe fn unread(self, length: usize) {
-        // SAFETY: the offset is null or valid; `lseek` accepts any descriptor.
-        unsafe {
-            if self.offset.is_null() {
-                lseek(self.number, -(length as off_t), libc::SEEK_CUR);
-            } else {
-                *self.offset -= length as off_t;
-            }
+    fn unread(self, length: usize) {
+        let back = -(length as off_t);
+        if self.offset.is_null() {
+            // SAFETY: `lseek` accepts any descriptor.
+            unsafe { lseek(self.number, back, libc::SEEK_CUR) };
+        } else {
+            // The offset was accessible when it was moved forward.
+            let _ = self.shift(back);
         }
     }
 }
 
 /// Copies in steps with reads and writes. Returns what the kernel's call would return.
-unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
+fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
     for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
         if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {
             return guard::refused(&failure);
@@ -212,19 +232,16 @@ unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
     let mut done = 0;
     while done < length {
         let wanted = (length - done).min(buffer.len());
-        // SAFETY: the program passes valid offsets.
-        let read = unsafe { from.read(&mut buffer[..wanted]) };
+        let read = from.read(&mut buffer[..wanted]);
         if read <= 0 {
             return if done > 0 || read == 0 { done as isize } else { -1 };
         }
         let read = read as usize;
         let mut put = 0;
         while put < read {
-            // SAFETY: the program passes valid offsets.
-            let written = unsafe { to.write(&buffer[put..read]) };
+            let written = to.write(&buffer[put..read]);
             if written <= 0 {
-                // SAFETY: the program passes valid offsets.
-                unsafe { from.unread(read - put) };
+                from.unread(read - put);
                 done += put;
                 if done == 0 {
                     return -1;
@@ -243,19 +260,22 @@ unsafe fn copy(from: CopyEnd, to: CopyEnd, length: usize) -> isize {
 }
 
 /// True if both ends refer to the same file and their ranges overlap.
-///
-/// # Safety
-/// The offsets are null or valid.
-unsafe fn overlap(from: CopyEnd, to: CopyEnd, length: usize) -> bool {
+fn overlap(from: CopyEnd, to: CopyEnd, length: usize) -> bool {
     let is_one_file = guard::with(|state| {
         let (from, to) = (state.get(from.number)?, state.get(to.number)?);
         Ok(from.identity.mount == to.identity.mount && from.identity.handle == to.identity.handle)
     });
-    // SAFETY: the caller guarantees the offsets; `lseek` accepts any descriptor.
-    let place = |end: CopyEnd| unsafe {
-        if end.offset.is_null() { lseek(end.number, 0, libc::SEEK_CUR) } else { *end.offset }
+    let place = |end: CopyEnd| match end.place() {
+        // SAFETY: `lseek` accepts any descriptor.
+        Ok(None) => Some(unsafe { lseek(end.number, 0, libc::SEEK_CUR) }),
+        Ok(place) => place,
+        // The copy reports the error.
+        Err(_) => None,
     };
-    is_one_file.unwrap_or(false) && place(from).abs_diff(place(to)) < length as u64
+    let (Ok(true), Some(from), Some(to)) = (is_one_file, place(from), place(to)) else {
+        return false;
+    };
+    from.abs_diff(to) < length as u64
 }
 
 fn is_served(one: c_int, other: c_int) -> bool {
@@ -274,8 +294,7 @@ pub(crate) unsafe extern "C" fn sendfile(
             CopyEnd { number: from, offset },
             CopyEnd { number: to, offset: std::ptr::null_mut() },
         );
-        // SAFETY: the program passes a valid offset or null.
-        return unsafe { copy(from, to, count) };
+        return copy(from, to, count);
     }
     real!(sendfile(to => c_int, from => c_int, offset => *mut off_t, count => usize) -> isize)
 }
@@ -303,19 +322,11 @@ pub(crate) unsafe extern "C" fn copy_file_range(
     if is_served(to, from) {
         let from = CopyEnd { number: from, offset: from_offset };
         let to = CopyEnd { number: to, offset: to_offset };
-        // SAFETY: the program passes valid offsets or null.
-        return unsafe {
-            let has = |at: *mut off_t| {
-                at.is_null() || must_have(at.cast(), size_of::<off_t>(), Purpose::Reading).is_ok()
-            };
-            // If a descriptor does not exist, the copy below reports the error.
-            let is_there = has(from_offset) && has(to_offset);
-            if flags != 0 || is_there && overlap(from, to, length) {
-                errors::set(libc::EINVAL);
-                return -1;
-            }
-            copy(from, to, length)
-        };
+        if flags != 0 || overlap(from, to, length) {
+            errors::set(libc::EINVAL);
+            return -1;
+        }
+        return copy(from, to, length);
     }
     real!(copy_file_range(
         from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,
@@ -334,8 +345,7 @@ pub(crate) unsafe extern "C" fn splice(
 ) -> isize {
     if is_served(to, from) {
         let from = CopyEnd { number: from, offset: from_offset };
-        // SAFETY: the program passes valid offsets or null.
-        return unsafe { copy(from, CopyEnd { number: to, offset: to_offset }, length.min(65536)) };
+        return copy(from, CopyEnd { number: to, offset: to_offset }, length.min(65536));
     }
     real!(splice(
         from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,

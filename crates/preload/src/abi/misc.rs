@@ -11,7 +11,7 @@ use crate::guard;
 use crate::report::{Miss, missed};
 use crate::sharing::Inheritor;
 use crate::start;
-use crate::user_memory::{Purpose, must_have};
+use crate::user_memory::{self, Purpose, must_have};
 
 on_path! {
     fn [pathconf](path: *const c_char, name: c_int) -> c_long,
@@ -170,10 +170,25 @@ pub(crate) unsafe extern "C" fn syscall(
             }
         }
     }
-    real!(syscall(
+    let answer = real!(syscall(
         number => c_long, a => usize, b => usize, c => usize, d => usize, e => usize, f => usize,
-    ) -> c_long)
+    ) -> c_long);
+    if CHANGES_OF_MEMORY.contains(&number) {
+        user_memory::forget();
+    }
+    answer
 }
+
+/// The system calls after which memory may be gone or protected.
+const CHANGES_OF_MEMORY: [c_long; 7] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_shmdt,
+    libc::SYS_brk,
+];
 
 /// The maximum number of bytes of directory entries returned by one call.
 const ROOM_MAX: usize = 1 << 20;

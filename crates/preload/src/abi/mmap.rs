@@ -21,20 +21,26 @@ macro_rules! mapping {
                 number: c_int,
                 offset: i64,
             ) -> Mapped {
-                if flags & libc::MAP_FIXED != 0 {
-                    // The new mapping has replaced the previous mappings in this range.
+                let replaces = flags & libc::MAP_FIXED != 0;
+                if replaces {
                     release(address, length);
                 }
-                if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
+                let is_file = is_ours(number) && flags & libc::MAP_ANONYMOUS == 0;
+                let mapped = if is_file && !guard::is_inside() {
                     report::served(Call::Map);
                     let request =
                         MmapRequest { address, length, protection, flags, number, offset };
-                    return super::answer(|state| state.map(request));
+                    super::answer(|state| state.map(request))
+                } else {
+                    real!($name(
+                        address => *mut c_void, length => usize, protection => c_int,
+                        flags => c_int, number => c_int, offset => i64,
+                    ) -> Mapped)
+                };
+                if replaces {
+                    user_memory::forget();
                 }
-                real!($name(
-                    address => *mut c_void, length => usize, protection => c_int, flags => c_int,
-                    number => c_int, offset => i64,
-                ) -> Mapped)
+                mapped
             }
         )+
     };
@@ -42,8 +48,9 @@ macro_rules! mapping {
 
 mapping! { mmap mmap64 }
 
+/// Writes back and releases the mappings of files in DAFS in a range that is about to be unmapped
+/// or replaced.
 fn release(address: *mut c_void, length: usize) {
-    user_memory::forget();
     if is_tracked() && !guard::is_inside() {
         // Ignore an error: data that cannot be written is lost, as with a failing disk.
         let _ = guard::with(|state| {
@@ -57,7 +64,29 @@ fn release(address: *mut c_void, length: usize) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     release(address, length);
-    real!(munmap(address => *mut c_void, length => usize) -> c_int)
+    let answer = real!(munmap(address => *mut c_void, length => usize) -> c_int);
+    user_memory::forget();
+    answer
+}
+
+/// Defines calls after which memory may be gone or protected.
+macro_rules! forgetting {
+    ($(fn $name:ident($($argument:ident: $type:ty),*);)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                let answer = real!($name($($argument => $type),*) -> c_int);
+                user_memory::forget();
+                answer
+            }
+        )+
+    };
+}
+
+forgetting! {
+    fn mprotect(address: *mut c_void, length: usize, protection: c_int);
+    fn pkey_mprotect(address: *mut c_void, length: usize, protection: c_int, key: c_int);
+    fn shmdt(address: *const c_void);
 }
 
 #[unsafe(no_mangle)]
@@ -94,9 +123,11 @@ pub(crate) unsafe extern "C" fn mremap(
         errors::set(libc::ENOMEM);
         return Mapped(libc::MAP_FAILED);
     }
-    real!(mremap(
+    let mapped = real!(mremap(
         address => *mut c_void, old => usize, new => usize, flags => c_int, to => *mut c_void,
-    ) -> Mapped)
+    ) -> Mapped);
+    user_memory::forget();
+    mapped
 }
 
 /// Ignores advice to discard the pages of a mapping that is a copy, because the kernel could not

@@ -45,19 +45,24 @@ unsafe fn with_new_name(
     let Some(at) = length.checked_sub(6 + suffix.max(0) as usize) else {
         return invalid();
     };
-    // SAFETY: these six bytes are within the template.
-    let place = unsafe { std::slice::from_raw_parts_mut(template.add(at).cast::<u8>(), 6) };
-    if place != b"XXXXXX" {
+    // SAFETY: these six bytes are within the template. They are not kept as a reference, because
+    // `try_name` reads them, too.
+    let letters = unsafe { template.add(at).cast::<[u8; 6]>() };
+    // SAFETY: as above; the bytes need no alignment.
+    if unsafe { letters.read() } != *b"XXXXXX" {
         return invalid();
     }
     for _ in 0..TRIES_MAX {
         let mut bits = 0_u64;
         // SAFETY: the buffer has 8 bytes.
         guard::without_interception(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
-        for byte in place.iter_mut() {
-            *byte = LETTERS[(bits % LETTERS.len() as u64) as usize];
+        let chosen = std::array::from_fn(|_| {
+            let letter = LETTERS[(bits % LETTERS.len() as u64) as usize];
             bits /= LETTERS.len() as u64;
-        }
+            letter
+        });
+        // SAFETY: the caller guarantees that the template is writable.
+        unsafe { letters.write(chosen) };
         let made = try_name();
         if made != -1 || errors::get() != libc::EEXIST {
             return made;

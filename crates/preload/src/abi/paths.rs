@@ -5,8 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use libc::AT_FDCWD;
 
-use crate::errors::{self, fail};
+use crate::errors::{self, Outcome, fail};
+use crate::guard;
 use crate::route::{Route, directory, route};
+use crate::user_memory::{Purpose, must_have};
 use crate::working_directory::set_working_directory;
 
 mod kernel {
@@ -93,32 +95,45 @@ pub(crate) unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
 }
 
 /// Copies a text into the program's buffer, or into newly allocated memory if there is none.
-unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
+///
+/// # Safety
+/// The buffer is null, or has `size` bytes to which there is no reference.
+unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> Outcome<*mut c_char> {
     let needed = text.len() + 1;
     let to = if to.is_null() {
         // SAFETY: `malloc` accepts any length.
         unsafe { libc::malloc(needed.max(size)) }.cast()
     } else if size < needed {
-        errors::set(if size == 0 { libc::EINVAL } else { libc::ERANGE });
-        return std::ptr::null_mut();
+        return fail(if size == 0 { libc::EINVAL } else { libc::ERANGE });
     } else {
+        must_have(to.cast(), needed, Purpose::Writing)?;
         to
     };
-    if !to.is_null() {
-        // SAFETY: the buffer is large enough.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_bytes().as_ptr().cast(), to, text.len());
-            *to.add(text.len()) = 0;
-        }
+    if to.is_null() {
+        return fail(libc::ENOMEM);
     }
-    to
+    // SAFETY: the buffer is large enough, and was allocated or checked to be writable.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_bytes().as_ptr().cast(), to, text.len());
+        *to.add(text.len()) = 0;
+    }
+    Ok(to)
+}
+
+/// Copies a text like [`give`], outside the lock.
+///
+/// # Safety
+/// The same as for [`give`].
+unsafe fn give_now(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
+    // SAFETY: the caller guarantees the buffer.
+    unsafe { give(text, to, size) }.unwrap_or_else(|failure| guard::refused(&failure))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
     match directory() {
         // SAFETY: the program's buffer has this size.
-        Some(path) if !crate::guard::is_inside() => unsafe { give(&path, to, size) },
+        Some(path) if !crate::guard::is_inside() => unsafe { give_now(&path, to, size) },
         _ => real!(getcwd(to => *mut c_char, size => usize) -> *mut c_char),
     }
 }
@@ -137,7 +152,9 @@ pub(crate) unsafe extern "C" fn __getcwd_chk(
 pub(crate) unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
     match directory() {
         // SAFETY: without a buffer, new memory is allocated.
-        Some(path) if !crate::guard::is_inside() => unsafe { give(&path, std::ptr::null_mut(), 0) },
+        Some(path) if !crate::guard::is_inside() => unsafe {
+            give_now(&path, std::ptr::null_mut(), 0)
+        },
         _ => real!(get_current_dir_name() -> *mut c_char),
     }
 }
@@ -150,18 +167,18 @@ on_path! {
                 return fail(libc::ENAMETOOLONG);
             }
             // SAFETY: the program's buffer has room for the longest path, or is null.
-            Ok(unsafe { give(&found, to, libc::PATH_MAX as usize) })
+            unsafe { give(&found, to, libc::PATH_MAX as usize) }
         };
     fn [__realpath_chk](path: *const c_char, to: *mut c_char, room: usize) -> *mut c_char,
         (AT_FDCWD, path), Look, |state, place| {
             let found = state.real_path(place)?;
             // SAFETY: the program's buffer has this size, or is null.
-            Ok(unsafe { give(&found, to, room.min(libc::PATH_MAX as usize)) })
+            unsafe { give(&found, to, room.min(libc::PATH_MAX as usize)) }
         };
     fn [canonicalize_file_name](path: *const c_char) -> *mut c_char,
         (AT_FDCWD, path), Look, |state, place| {
             let found = state.real_path(place)?;
             // SAFETY: without a buffer, new memory is allocated.
-            Ok(unsafe { give(&found, std::ptr::null_mut(), 0) })
+            unsafe { give(&found, std::ptr::null_mut(), 0) }
         };
 }

@@ -11,36 +11,44 @@ use crate::state::is_ours;
 use crate::user_memory::{Purpose, must_have};
 
 /// Finds the descriptors of DAFS files in a list, and disables their entries for the kernel's call.
-/// Returns `None` if there are no such descriptors.
-unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd], Vec<c_int>)> {
+/// Returns the descriptors of all entries, or `None` if none is of a DAFS file.
+fn ready(list: *mut pollfd, count: nfds_t) -> Option<Vec<c_int>> {
     if list.is_null() || count == 0 || guard::is_inside() {
         return None;
     }
     let count = usize::try_from(count).ok()?;
     // If the pointer is invalid, the kernel's call reports the error.
     must_have(list.cast(), count.checked_mul(size_of::<pollfd>())?, Purpose::Writing).ok()?;
-    // SAFETY: the program passes a list of this length, and it was checked to be writable.
-    let list = unsafe { std::slice::from_raw_parts_mut(list, count) };
-    if !list.iter().any(|entry| is_ours(entry.fd)) {
+    // SAFETY: these entries were checked to be accessible, and any bytes are a valid entry.
+    let entry = |index| unsafe { list.add(index).read_unaligned() };
+    let numbers: Vec<c_int> = (0..count).map(|index| entry(index).fd).collect();
+    if !numbers.iter().any(|number| is_ours(*number)) {
         return None;
     }
-    let numbers = list.iter().map(|entry| entry.fd).collect();
-    for entry in list.iter_mut().filter(|entry| is_ours(entry.fd)) {
-        entry.fd = -1;
+    for index in (0..count).filter(|index| is_ours(numbers[*index])) {
+        // SAFETY: the entry was checked to be writable, and there is no reference to it.
+        unsafe { list.add(index).write_unaligned(pollfd { fd: -1, ..entry(index) }) };
     }
-    Some((list, numbers))
+    Some(numbers)
 }
 
 /// Restores the disabled entries of a list and marks them as ready. Returns the total number of
 /// ready entries.
-fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
+///
+/// # Safety
+/// [`ready`] returned `numbers` for this list, which still exists.
+unsafe fn put_back(list: *mut pollfd, numbers: &[c_int], others: c_int) -> c_int {
     let mut count = others.max(0);
-    for (entry, number) in list.iter_mut().zip(numbers) {
-        if entry.fd != *number {
-            entry.fd = *number;
-            entry.revents =
-                entry.events & (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM);
-            count += c_int::from(entry.revents != 0);
+    for (index, number) in numbers.iter().enumerate() {
+        // SAFETY: `ready` has checked that the entry is accessible, and there is no reference to it.
+        unsafe {
+            let mut entry = list.add(index).read_unaligned();
+            if entry.fd != *number {
+                entry.fd = *number;
+                entry.revents = entry.events & READY;
+                count += c_int::from(entry.revents != 0);
+                list.add(index).write_unaligned(entry);
+            }
         }
     }
     count
@@ -48,12 +56,12 @@ fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
-    // SAFETY: the program passes a list of this length.
-    let taken = unsafe { ready(list, count) };
+    let taken = ready(list, count);
     let now = if taken.is_some() { 0 } else { timeout_ms };
     let answer = real!(poll(list => *mut pollfd, count => nfds_t, now => c_int) -> c_int);
     match taken {
-        Some((list, numbers)) => put_back(list, &numbers, answer),
+        // SAFETY: the numbers are those of this list.
+        Some(numbers) => unsafe { put_back(list, &numbers, answer) },
         None => answer,
     }
 }
@@ -76,15 +84,15 @@ pub(crate) unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes a list of this length.
-    let taken = unsafe { ready(list, count) };
+    let taken = ready(list, count);
     let zero = timespec { tv_sec: 0, tv_nsec: 0 };
     let now = if taken.is_some() { &raw const zero } else { timeout };
     let answer = real!(ppoll(
         list => *mut pollfd, count => nfds_t, now => *const timespec, mask => *const sigset_t,
     ) -> c_int);
     match taken {
-        Some((list, numbers)) => put_back(list, &numbers, answer),
+        // SAFETY: the numbers are those of this list.
+        Some(numbers) => unsafe { put_back(list, &numbers, answer) },
         None => answer,
     }
 }
@@ -202,3 +210,6 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         epoll => c_int, operation => c_int, fd => c_int, event => *mut c_void,
     ) -> c_int)
 }
+
+/// The events that a file always has, as far as they are asked for.
+const READY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;

@@ -25,10 +25,12 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
     }
     // If the pointer is invalid, the kernel's call reports the error.
     must_have(address.cast(), length, Purpose::Reading).ok()?;
-    // SAFETY: the caller guarantees the address, and it was checked to be readable.
+    // SAFETY: the caller guarantees the address, and it was checked to be readable. It may be
+    // unaligned, so only its bytes are referred to.
     let (family, path) = unsafe {
-        let path = (&raw const (*address).sun_path).cast::<u8>();
-        ((*address).sun_family, std::slice::from_raw_parts(path, length - PATH))
+        let path = address.cast::<u8>().add(PATH);
+        let family = (&raw const (*address).sun_family).read_unaligned();
+        (family, std::slice::from_raw_parts(path, length - PATH))
     };
     let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
     if i32::from(family) != libc::AF_UNIX || path.is_empty() {

@@ -12,11 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use libc::{AT_FDCWD, O_CLOEXEC, pid_t, posix_spawnattr_t, sigset_t};
 
 use super::exec::{List, concerns, environment_of};
-use crate::errors;
+use crate::errors::{self, Failure};
 use crate::guard;
 use crate::route::{Route, directory, route};
 use crate::sharing::Inheritor;
 use crate::start;
+use crate::user_memory;
 
 /// An action in the child before the program runs.
 #[derive(Clone)]
@@ -110,7 +111,7 @@ impl Spawn {
     /// True if the C library alone would not perform the call correctly.
     ///
     /// # Safety
-    /// The path ends with a zero.
+    /// The path does not change during the call.
     unsafe fn is_ours(&self) -> bool {
         // SAFETY: the caller guarantees the path.
         let leads_here = |path: *const c_char| unsafe { route(AT_FDCWD, path) } != Route::Kernel;
@@ -124,8 +125,9 @@ impl Spawn {
                 false
             }
         });
-        // SAFETY: the caller guarantees the path.
-        let name = unsafe { CStr::from_ptr(self.path) }.to_bytes();
+        // SAFETY: the caller guarantees that the path does not change. The C library's call reports
+        // the error of a path that is not readable.
+        let Ok(name) = (unsafe { user_memory::text(self.path) }) else { return acts_here };
         if acts_here || !self.is_searched || name.contains(&b'/') {
             return acts_here || leads_here(self.path);
         }
@@ -305,8 +307,12 @@ macro_rules! spawning {
                         attributes => *const posix_spawnattr_t, arguments => List, given => List,
                     ) -> c_int);
                 }
-                // SAFETY: the program passes a list as the manual requires.
-                let held = unsafe { environment_of(given) };
+                // SAFETY: the program does not change the list during the call.
+                let held = match unsafe { environment_of(given) } {
+                    Ok(held) => held,
+                    Err(Failure::Errno(errno)) => return errno,
+                    Err(Failure::Elsewhere(_)) => return libc::ENOENT,
+                };
                 let environment = held.as_ptr();
                 let actions_here = with_recorded(|recorded| {
                     recorded.get(&(actions as usize)).cloned().unwrap_or_default()

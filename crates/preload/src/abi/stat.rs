@@ -10,15 +10,13 @@ use crate::attributes::{to_statfs, to_statvfs};
 use crate::errors::{Outcome, fail};
 use crate::route::Place;
 use crate::state::{Description, State};
-use crate::user_memory::{Purpose, must_have};
+use crate::user_memory::{self, Purpose, must_have};
 use crate::waiting::wait_result;
 
 /// Writes a result into the program's memory.
-fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
-    must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
-    // SAFETY: the memory was checked to be writable.
-    unsafe { to.write(value) };
-    Ok(0)
+fn put<T: Copy>(to: *mut T, value: T) -> Outcome<c_int> {
+    // SAFETY: this library has no reference to the program's memory.
+    unsafe { user_memory::put(to, value) }.map(|()| 0)
 }
 
 fn look(state: &mut State, place: &Place, follow: bool, to: *mut libc::stat) -> Outcome<c_int> {
