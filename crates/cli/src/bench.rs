@@ -5,6 +5,7 @@ mod figures;
 mod gzip;
 mod host;
 mod medium;
+mod nfs;
 mod nfs_pipe;
 mod postmark;
 mod scale;
@@ -44,6 +45,8 @@ enum Application {
     /// Measure how throughput and cost per operation change with the numbers of reactors and
     /// clients.
     Scale(scale::Arguments),
+    /// Compare this server with nfs-ganesha, for a client of NFS version 3.
+    Nfs(nfs::Arguments),
     /// Draw every figure of the DAFS papers that can be measured on one machine.
     Figures(figures::Arguments),
 }
@@ -84,6 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(Application::Postmark(arguments)) => postmark::run(arguments).map(drop),
         Some(Application::SmallFiles(arguments)) => small_files::run(arguments).map(drop),
         Some(Application::Scale(arguments)) => scale::run(arguments).map(drop),
+        Some(Application::Nfs(arguments)) => nfs::run(arguments),
         Some(Application::Figures(arguments)) => figures::run(arguments),
     }
 }

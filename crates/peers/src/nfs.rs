@@ -154,6 +154,15 @@ impl Nfs {
         Self { mount, early: VecDeque::new() }
     }
 
+    /// Mounts an export of another server on this machine, which serves NFS version 3 and MOUNT at
+    /// one port of the loopback interface.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub fn mount_local(export: &str, port: u16) -> Result<Self, PeerError> {
+        Ok(Self::new(Mount::new(c"127.0.0.1", export, port, port)?))
+    }
+
     /// Returns the maximum number of bytes in one read message; libnfs splits longer reads.
     #[must_use]
     pub fn read_bytes_max(&self) -> u64 {

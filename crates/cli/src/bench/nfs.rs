@@ -1,0 +1,63 @@
+//! `dafs bench nfs`: compares this server with nfs-ganesha, for the same NFS client.
+
+use std::io::stdout;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use dafs_bench::{NfsOptions, compare_nfs};
+
+use super::medium::memory;
+use crate::child_server::{ANY_PORT, ChildServer, Pass};
+use crate::cleanup::Scratch;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// File for the results as JSON.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Number of rounds for each median.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Length of a round in seconds.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Measure this server alone, without nfs-ganesha.
+    #[arg(long)]
+    alone: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let place = memory();
+    let scratch = Scratch::new("dafs-bench-", place.as_deref())?;
+    let directory = scratch.path().join("files");
+    std::fs::create_dir(&directory).context("making the directory to serve")?;
+    let (port, pass) = (free_port()?, Pass::new()?);
+    let address = format!("127.0.0.1:{port}");
+    let more = ["--nfs", &address, "--nfs-any-port"];
+    let exports = [directory.as_os_str()];
+    let own = ChildServer::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
+    let options = NfsOptions {
+        directory,
+        port,
+        process: own.process(),
+        rounds: arguments.rounds,
+        round: Duration::from_secs_f64(arguments.seconds),
+        is_alone: arguments.alone,
+    };
+    let rows = compare_nfs(&mut stdout(), &options)?;
+    own.stop()?;
+    if let Some(path) = &arguments.output {
+        let text = serde_json::to_string_pretty(&rows)?;
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Returns a port that is free now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+    Ok(listener.local_addr()?.port())
+}
