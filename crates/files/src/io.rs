@@ -128,16 +128,46 @@ impl Files<'_> {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
+        Ok(self.open_anonymous(by, handle, kind)?.0)
+    }
+
+    /// Opens a file for a read or write that uses the anonymous state id, as
+    /// [`Files::unopened_file`] does. Returns also the key under which the filer knows the file.
+    ///
+    /// # Errors
+    /// The error of the store, of another client's open, or of a delegation.
+    pub fn open_anonymous(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<(IoFile, dafs_filer::FileKey), NotDone> {
         let (file, version) = by.store().open_with_version(by, handle, access_for(kind))?;
         let key = dafs_filer::FileKey(file.key().0);
+        self.check_anonymous(by, handle, key, kind)?;
+        let file = self.cache.open(file, version)?;
+        Ok((IoFile { file, borrowed: true, undo_seen: self.undo_seen() }, key))
+    }
+
+    /// Checks whether the opens and delegations of other clients allow a read or write that uses
+    /// the anonymous state id.
+    ///
+    /// # Errors
+    /// The error of another client's open or of a delegation.
+    #[inline]
+    pub fn check_anonymous(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        key: dafs_filer::FileKey,
+        kind: IoKind,
+    ) -> Result<(), NotDone> {
         self.filer.check_io(by.party.client, StateId::ANONYMOUS, key, kind, self.now)?;
         let touch = match kind {
             IoKind::Read => FileOperation::Read,
             IoKind::Write => FileOperation::Write,
         };
-        self.check_delegations(by, handle, touch)?;
-        let file = self.cache.open(file, version)?;
-        Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
+        self.check_delegations(by, handle, touch)
     }
 
     /// Returns the file of a read or write that uses the state id of a delegation.

@@ -20,6 +20,7 @@ use dafs_types::Credentials;
 
 use super::calls::{self, CallId, Calls, Progress, Suspended};
 use super::config::NfsConfig;
+use super::recent::Recent;
 use super::users::{User, Users};
 use super::v4::Sender;
 use super::{mount, v3, v4};
@@ -34,6 +35,7 @@ pub(crate) struct Front {
     records: Records,
     links: Vec<Option<Link>>,
     users: Users,
+    recent: Recent,
     calls: Calls,
     writer: Writer,
     v4: v4::State,
@@ -55,6 +57,7 @@ pub(super) struct Desk<'f> {
     pub calls: &'f mut Calls,
     pub writer: &'f mut Writer,
     pub users: &'f mut Users,
+    pub recent: &'f mut Recent,
     pub v4: &'f mut v4::State,
 }
 
@@ -81,6 +84,7 @@ impl Front {
             records,
             links: Vec::new(),
             users: Users::default(),
+            recent: Recent::default(),
             calls: Calls::default(),
             writer: Writer::new(),
             v4: v4::State::new(shared),
@@ -102,9 +106,10 @@ impl Front {
         self.records.tick(now);
     }
 
-    /// Ends the clients whose leases have expired.
+    /// Ends the clients whose leases have expired, and closes files that are no longer used.
     pub(super) fn end_leases(&mut self, reactor: &mut Reactor<'_>) {
         let now = reactor.shared.life.now();
+        self.recent.end_old(reactor, now);
         for client in self.v4.on_time(reactor, now) {
             self.users.forget_client(reactor.shared, client);
         }
@@ -167,8 +172,8 @@ impl Front {
     }
 
     fn desk(&mut self) -> Desk<'_> {
-        let Self { calls, writer, users, v4, .. } = self;
-        Desk { calls, writer, users, v4 }
+        let Self { calls, writer, users, recent, v4, .. } = self;
+        Desk { calls, writer, users, recent, v4 }
     }
 
     fn follow_compound(&mut self, reactor: &mut Reactor<'_>, link: LinkId, ran: v4::Ran) {

@@ -13,6 +13,7 @@ mod calls;
 pub(crate) mod config;
 mod front;
 mod mount;
+mod recent;
 mod run;
 mod users;
 mod v3;

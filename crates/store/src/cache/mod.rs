@@ -529,6 +529,15 @@ impl Cache {
         }
     }
 
+    /// Returns true if these attributes are still those of the file: it has the same version, and no
+    /// written data that the attributes do not show.
+    #[must_use]
+    pub fn is_as_shown(&self, file: CachedFile, attributes: &Attributes) -> bool {
+        let entry = self.files.get(file);
+        let is_written = entry.dirty.is_empty() && !entry.is_flushing && !entry.is_sizing;
+        is_written && FileVersion::from(attributes) == entry.version
+    }
+
     /// Returns the file's size as clients see it, including dirty data.
     #[must_use]
     pub fn size(&self, file: CachedFile) -> u64 {

@@ -69,6 +69,7 @@ impl Service<'_, '_, '_> {
         }
         let settings = convert::settings(&asked.attributes)?;
         let ask = SetAttributes { file: *handle, state: StateId::ANONYMOUS, attributes: settings };
+        self.desk.recent.forget(self.reactor, handle);
         let by = self.by.clone();
         let set = self.reactor.files().set_attributes(&by, &ask);
         set.map_err(|why| self.not_done(why))

@@ -185,6 +185,18 @@ impl Service<'_, '_, '_> {
         found.ok().map(|found| shown(handle, &found))
     }
 
+    /// Returns the attributes of a file that was read just now.
+    pub(super) fn recent_attributes(&mut self, handle: &FileHandle) -> Option<Shown> {
+        let user = self.id.user;
+        if let Some(found) = self.desk.recent.attributes(self.reactor, user, handle) {
+            return Some(shown(handle, &found));
+        }
+        let by = self.by.clone();
+        let found = self.reactor.files().attributes_of(&by, handle).ok()?;
+        self.desk.recent.note_attributes(user, handle, found);
+        Some(shown(handle, &found))
+    }
+
     /// Returns the attributes of an object before an operation.
     pub(super) fn before(&mut self, handle: &FileHandle) -> Before {
         let by = self.by.clone();

@@ -42,7 +42,7 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn finish_read(&mut self, handle: &FileHandle, found: &GuestRead) {
         let length = found.length();
-        let attributes = self.attributes(handle);
+        let attributes = self.recent_attributes(handle);
         let data = Payload::Elsewhere(length as usize);
         self.answer(&ReadResult::Ok(ReadOk { attributes, count: length, eof: found.is_end, data }));
     }
@@ -65,7 +65,8 @@ impl Service<'_, '_, '_> {
         let mut files = self.reactor.files();
         files.check_fence(&by, handle).map_err(convert::status_of)?;
         files.check_locks(StateId::ANONYMOUS, handle, reach, kind).map_err(convert::status_of)?;
-        let found = files.unopened_file(&by, StateId::ANONYMOUS, handle, kind);
+        let who = (&by, self.id.user);
+        let found = self.desk.recent.file_for(self.reactor, who, handle, kind);
         found.map_err(|why| self.not_done(why))
     }
 

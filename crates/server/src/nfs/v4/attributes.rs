@@ -90,6 +90,7 @@ impl Service<'_, '_, '_> {
                 _ => return Err(Status::Inval),
             }
         }
+        self.desk.recent.forget(self.reactor, &handle);
         let by = self.by()?;
         let ask = SetAttributes { file: handle, state, attributes: settings.attributes };
         match self.reactor.files().set_attributes(&by, &ask) {
