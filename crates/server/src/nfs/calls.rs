@@ -66,7 +66,8 @@ impl Calls {
     }
 
     /// Adds a call whose operation is being started. Returns the destination for the operation's
-    /// result. The caller adds the rest of the call with [`Calls::hold`] before the result is taken.
+    /// result. The caller adds the rest of the call with [`Calls::hold`] before the result is
+    /// taken.
     pub(super) fn reserve(&mut self, id: CallId) -> ReplyTo {
         let key = self.waiting.insert(Waiting { id, what: None });
         self.reserved = Some(key);

@@ -1,11 +1,12 @@
 //! Files that calls without an open have used recently.
 //!
-//! A READ of NFSv3 names a file by its handle, without an open. To open the file for each READ would
-//! cost several system calls. So a file stays open for a short time for the same user.
+//! A READ of NFSv3 names a file by its handle, without an open. To open the file for each READ
+//! would cost several system calls. So a file stays open for a short time for the same user.
 //!
 //! Invariants:
-//! - An entry is used for at most [`LIFETIME`], so a change of permissions by a process of this host
-//!   or a DAFS client takes effect within that time. A change by an NFS client takes effect at once.
+//! - An entry is used for at most [`LIFETIME`], so a change of permissions by a process of this
+//!   host or a DAFS client takes effect within that time. A change by an NFS client takes effect
+//!   immediately.
 //! - Opens, locks, delegations and fences of other clients are checked for each call.
 
 use std::collections::{HashMap, VecDeque};

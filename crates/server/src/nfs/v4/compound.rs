@@ -216,7 +216,8 @@ pub(in super::super) fn repeat(state: &State, writer: &mut Writer, key: RequestK
     }
 }
 
-/// Keeps a compound that waits, or returns its reply when the records that it depends on are durable.
+/// Keeps a compound that waits, or returns its reply when the records that it depends on are
+/// durable.
 fn follow(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,

@@ -75,7 +75,8 @@ impl State {
             match notice {
                 Notice::Ended(ended) => {
                     let Some(client) = self.clients.remove(&ended.key) else { continue };
-                    tracing::info!(client = ended.id.0, reason = ?ended.reason, "an NFS client ends");
+                    let (client_id, reason) = (ended.id.0, ended.reason);
+                    tracing::info!(client_id, ?reason, "an NFS client ends");
                     self.states.forget_client(client);
                     let how = match ended.reason {
                         EndReason::Destroyed | EndReason::Replaced => {
