@@ -36,7 +36,7 @@ macro_rules! errors {
 errors! {
     /// NFS4ERR_PERM: another principal tries to update a client.
     Perm = 1 "operation not permitted";
-    /// NFS4ERR_NOENT: an update names a client that does not exist.
+    /// NFS4ERR_NOENT: the request updates a client that does not exist.
     NoEnt = 2 "no such client";
     /// NFS4ERR_INVAL: an argument has a value that the protocol forbids.
     Inval = 22 "invalid argument";
@@ -44,7 +44,7 @@ errors! {
     NoSpc = 28 "a table of the server is full";
     /// NFS4ERR_NOTSUPP: the server does not have this operation.
     NotSupp = 10004 "operation not supported";
-    /// NFS4ERR_TOOSMALL: the session could never transfer a message.
+    /// NFS4ERR_TOOSMALL: a limit that the client wants is too small for any message.
     TooSmall = 10005 "limit too small for any message";
     /// NFS4ERR_DELAY: the client must send the request again later.
     Delay = 10008 "try again later";
@@ -54,7 +54,7 @@ errors! {
     Grace = 10013 "reclaims are not complete";
     /// NFS4ERR_CLID_INUSE: another principal owns the client's name.
     ClidInUse = 10017 "client name belongs to another principal";
-    /// NFS4ERR_NOFILEHANDLE: the operation needs a file handle and there is none.
+    /// NFS4ERR_NOFILEHANDLE: the operation needs a current file handle, and there is none.
     NoFileHandle = 10020 "no current file handle";
     /// NFS4ERR_STALE_CLIENTID: the server does not know the client id.
     StaleClientId = 10022 "client id unknown";
@@ -64,7 +64,7 @@ errors! {
     OldStateId = 10024 "state id was replaced by a newer one";
     /// NFS4ERR_BAD_STATEID: the state id names no state of this client.
     BadStateId = 10025 "state id unknown";
-    /// NFS4ERR_NOT_SAME: the verifier differs from that of the client to update.
+    /// NFS4ERR_NOT_SAME: the verifier differs from that of the client that is to be updated.
     NotSame = 10027 "verifier differs";
     /// NFS4ERR_RESTOREFH: there is no saved file handle.
     RestoreFh = 10030 "no saved file handle";
@@ -80,9 +80,9 @@ errors! {
     BadSession = 10052 "session unknown";
     /// NFS4ERR_BADSLOT: the session has no such slot.
     BadSlot = 10053 "slot beyond the session's table";
-    /// NFS4ERR_COMPLETE_ALREADY: the client has completed its reclaims before.
+    /// NFS4ERR_COMPLETE_ALREADY: the client has already completed its reclaims.
     CompleteAlready = 10054 "reclaims were completed before";
-    /// NFS4ERR_CONN_NOT_BOUND_TO_SESSION: the connection must be bound first.
+    /// NFS4ERR_CONN_NOT_BOUND_TO_SESSION: the connection is not bound to the session.
     ConnNotBound = 10055 "connection not bound to the session";
     /// NFS4ERR_BACK_CHAN_BUSY: callbacks of the session are in progress.
     BackChanBusy = 10057 "callbacks in progress";
@@ -112,7 +112,7 @@ errors! {
     DeadSession = 10078 "session accepts no new request";
     /// NFS4ERR_ENCR_ALG_UNSUPP: none of the algorithms for state protection is supported.
     EncrAlgUnsupp = 10079 "no supported algorithm for state protection";
-    /// NFS4ERR_NOT_ONLY_OP: the operation must stand alone.
+    /// NFS4ERR_NOT_ONLY_OP: the operation must be the only one of its request.
     NotOnlyOp = 10081 "operation must be the only one";
     /// NFS4ERR_WRONG_CRED: the operation needs the client's machine credential.
     WrongCred = 10082 "the client's machine credential is required";

@@ -14,7 +14,8 @@ impl ClientKey {
     /// The key that refers to no client.
     pub const NONE: Self = Self(Key::NULL);
 
-    /// Returns the index of the record in its table, for tables of the server beside this one.
+    /// Returns the index of the record in its table, for use as an index of the caller's own
+    /// tables.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.0.index()
@@ -29,8 +30,8 @@ pub struct SessionKey(pub(crate) Key<SessionTag>);
 #[derive(Clone, Copy, Debug)]
 pub enum SessionTag {}
 
-/// The id of a session: the run of the server that created it, a running number, and eight random
-/// bytes.
+/// The id of a session: the number of the server's run that created it, a running number, and eight
+/// random bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SessionId4(pub [u8; 16]);
 
@@ -43,7 +44,8 @@ impl SessionId4 {
         Self(bytes)
     }
 
-    /// Returns the part of the id that no other session has, for the origins of requests.
+    /// Returns the part of the id that is unique to the session. The server uses it to name the
+    /// origin of requests.
     #[must_use]
     pub fn number(self) -> u64 {
         let (number, _) = self.0.split_at(8);

@@ -6,11 +6,14 @@
 //!   nor transports. Time ([`dafs_types::Moment`]) and randomness are arguments, so that the
 //!   simulator and the server run the same code.
 //! - Everything that a peer can make grow has a named limit in [`limits`].
-//! - No id is used twice, in one run of the server or in two.
+//! - No id is used twice, neither in one run of the server nor in different runs.
 //!
-//! One thread owns an [`NfsState`] and calls it directly. What the server has to do besides
-//! answering is a [`Notice`], which the caller takes with [`NfsState::poll_notice`] after each
-//! call.
+//! One thread owns an [`NfsState`] and calls it directly. After each call, the caller takes the
+//! pending [`Notice`]s with [`NfsState::poll_notice`], and does what they ask for.
+//!
+//!
+//! A *repeat* is a request that a client sends again because it has received no reply. The server
+//! *keeps* replies in memory to answer repeats (the reply cache of RFC 8881).
 //!
 //! ```text
 //! EXCHANGE_ID ─► Clients ◄─ CREATE_SESSION ─► Sessions ◄─ SEQUENCE ─ every other request

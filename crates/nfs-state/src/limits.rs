@@ -21,17 +21,19 @@ pub const SESSIONS_MAX: u32 = 16_384;
 pub const SESSIONS_PER_CLIENT_MAX: usize = 64;
 /// The maximum number of connections that are bound to one session.
 pub const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-/// The maximum number of sessions that one connection is bound to.
+/// The maximum number of sessions to which one connection is bound.
 pub const SESSIONS_PER_CONNECTION_MAX: usize = 4096;
 /// The maximum number of slots of one session.
 pub const SLOTS_MAX: u32 = 1024;
 /// The maximum number of operations in one request.
 pub const OPERATIONS_MAX: u32 = 128;
-/// The maximum size of a request or a reply in bytes: 1 MiB of data, and the rest of the message.
+/// The maximum size of a request or a reply in bytes: 1 MiB of data, and the other parts of the
+/// message.
 pub const MESSAGE_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
 /// The minimum size of a request in bytes: room for a SEQUENCE and one small operation.
 pub const REQUEST_BYTES_MIN: u32 = 128;
-/// The minimum size of a reply in bytes: room for the results of those.
+/// The minimum size of a reply in bytes: room for the results of a SEQUENCE and one small
+/// operation.
 pub const REPLY_BYTES_MIN: u32 = 128;
 /// The size in bytes of the shortest reply with a SEQUENCE: the RPC header, the header of the
 /// compound with an empty tag, and the result of SEQUENCE.
@@ -39,28 +41,30 @@ pub const SEQUENCE_REPLY_BYTES: u32 = 24 + 12 + 44;
 
 /// The maximum size in bytes of a reply that is kept for a repeat.
 pub const KEPT_REPLY_BYTES_MAX: u32 = 8 << 10;
-/// The memory in bytes that is set aside for a slot even if its client asks for less.
+/// The minimum number of bytes that are reserved for the kept reply of a slot, even if the client
+/// asks for less.
 pub const KEPT_REPLY_BYTES_MIN: u32 = 64;
-/// The maximum number of bytes of kept replies of one session.
+/// The maximum number of bytes that are reserved for the kept replies of one session.
 pub const SESSION_REPLIES_BYTES_MAX: u64 = 1 << 20;
-/// The maximum number of bytes of kept replies of all sessions.
+/// The maximum number of bytes that are reserved for the kept replies of all sessions.
 pub const REPLIES_BYTES_MAX: u64 = 512 << 20;
-/// A new session takes at most this part of the memory for replies that is still free.
+/// A new session gets at most the free memory for replies divided by this number.
 pub const REPLIES_SHARE: u64 = 8;
 
 /// The maximum number of slots of a back channel.
 pub const BACK_SLOTS_MAX: u32 = 16;
 /// The minimum size in bytes of a request or a reply on the back channel.
 pub const BACK_MESSAGE_BYTES_MIN: u32 = 200;
-/// The minimum number of operations of a request on the back channel: CB_SEQUENCE and another.
+/// The minimum number of operations of a request on the back channel: CB_SEQUENCE and one other.
 pub const BACK_OPERATIONS_MIN: u32 = 2;
 /// The maximum number of callbacks that wait or are in progress for one client.
 pub const CALLBACKS_PER_CLIENT_MAX: usize = 1024;
 /// The maximum number of callbacks that wait or are in progress for all clients.
 pub const CALLBACKS_MAX: u32 = 65_536;
-/// The time after which a callback that was not answered makes the back channel suspect.
+/// The time after which the server suspects a fault of the back channel, if a callback has received
+/// no reply.
 pub const CALLBACK_REPLY_TIME: Duration = Duration::from_secs(10);
-/// The time after which a callback is sent again that the client has postponed.
+/// The time after which the server repeats a callback that the client has postponed.
 pub const CALLBACK_RETRY_TIME: Duration = Duration::from_millis(200);
 
 /// The maximum number of state ids of all clients.
@@ -84,18 +88,19 @@ const _: () = assert!(UNCONFIRMED_PER_PEER_MAX <= UNCONFIRMED_MAX);
 const _: () = assert!(UNCONFIRMED_MAX < CLIENTS_MAX as usize);
 const _: () = assert!(CALLBACKS_PER_CLIENT_MAX <= CALLBACKS_MAX as usize);
 
-/// The settings of a server that the machines depend on.
+/// The settings of a server that affect the state of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateConfig {
-    /// The number of this run of the server. Each start of the server has another, and it is never
+    /// The number of this run of the server. It is different at each start of the server, and never
     /// 0.
     pub epoch: u32,
-    /// The time that a client may let pass between two requests.
+    /// The duration of a lease. A client that sends no request for longer than this loses its claim
+    /// to its state.
     pub lease: Duration,
-    /// The time for which the state of a client is kept after its lease has expired, as long as
-    /// no other client needs what it holds.
+    /// The courtesy time: how long a client's state is kept after its lease has expired, as long as
+    /// no other client needs what the client holds.
     pub courtesy: Duration,
-    /// True if a journal keeps sessions and the outcomes of requests.
+    /// True if a journal stores sessions and the outcomes of requests.
     pub is_persistent: bool,
     /// The limit for the memory of kept replies, at most [`REPLIES_BYTES_MAX`].
     pub replies_bytes_max: u64,

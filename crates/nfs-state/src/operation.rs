@@ -99,7 +99,7 @@ pub struct OperationSet(u128);
 impl OperationSet {
     /// The set without any operation.
     pub const EMPTY: Self = Self(0);
-    /// The number of words of the largest bitmap that has a meaning.
+    /// The number of 32-bit words of the largest bitmap in which every bit can be assigned.
     pub const WORDS_MAX: usize = 4;
 
     /// Creates a set from the listed operations.
@@ -114,14 +114,15 @@ impl OperationSet {
         Self(bits)
     }
 
-    /// Creates a set from the words of a bitmap. Bits that stand for no operation are left out.
+    /// Creates a set from the words of a bitmap. Bits that do not stand for an operation are
+    /// ignored.
     #[must_use]
     pub fn from_words(words: &[u32]) -> Self {
         let pairs = words.iter().take(Self::WORDS_MAX).zip(0u32..);
         Self(pairs.fold(0, |bits, (word, index)| bits | u128::from(*word) << (32 * index)))
     }
 
-    /// Returns the words of the bitmap, without zeros at the end.
+    /// Returns the words of the bitmap, without zero words at the end.
     pub fn words(self) -> impl Iterator<Item = u32> {
         let count = (u128::BITS - self.0.leading_zeros()).div_ceil(32);
         (0..count).map(move |index| (self.0 >> (32 * index)) as u32)
@@ -133,24 +134,24 @@ impl OperationSet {
         operation.0 < u128::BITS && self.0 >> operation.0 & 1 == 1
     }
 
-    /// Returns the operations of either set.
+    /// Returns the operations that are in at least one of the two sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns the operations of both sets.
+    /// Returns the operations that are in both sets.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Returns the set as a number, for records.
+    /// Returns the set as an integer, as records contain it.
     pub(crate) const fn bits(self) -> u128 {
         self.0
     }
 
-    /// Creates a set from a number of a record.
+    /// Creates a set from the integer in a record.
     pub(crate) const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }

@@ -3,42 +3,43 @@
 use crate::Nfs4Error;
 use crate::operation::{OperationNumber, OperationNumber as Op, OperationSet};
 
-/// The identity that a request proves by its RPC credential. Two principals are equal if their
-/// kinds and their contents are equal.
+/// The identity that a request states or proves by its RPC credential. Two principals are equal if
+/// they are of the same kind and their contents are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// The sender of a request with AUTH_NONE.
     Nobody,
-    /// A user that a host names by AUTH_SYS.
+    /// A user that the client's host names by AUTH_SYS, without proof.
     System(u32),
-    /// A user that a host names by AUTH_SYS, on a connection that the host's certificate protects.
+    /// A user that the client's host names by AUTH_SYS, on a connection that is authenticated by
+    /// the host's certificate.
     Certified {
         /// The host that the certificate names.
         host: Box<[u8]>,
-        /// The number of the user.
+        /// The numeric user id that the host states.
         user: u32,
     },
-    /// A user that authenticated by RPCSEC_GSS, by the exported name.
+    /// A user that has authenticated by RPCSEC_GSS, identified by the exported name.
     Gss(Box<[u8]>),
 }
 
 /// The protection of one request by RPCSEC_GSS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
-    /// The content of the request is not protected.
+    /// The content of the request has no checksum and is not encrypted.
     #[default]
     Plain,
-    /// A change of the request on its way is noticed.
+    /// The request has a checksum, so that the server detects a change in transit.
     Integrity,
-    /// The request is encrypted, and a change of it is noticed.
+    /// The request is encrypted and has a checksum.
     Privacy,
 }
 
-/// A connection, by a number that the server uses for one connection only.
+/// The number of a connection. The server never uses it for another connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// The host that limits per host count for, such as its address.
+/// A host, such as its address. The limits per host are counted for this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u128);
 
@@ -56,7 +57,7 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Returns true if the request cannot have been changed on its way.
+    /// Returns true if the server would detect a change of the request in transit.
     #[must_use]
     pub fn is_protected(&self) -> bool {
         matches!(self.principal, Principal::Gss(_)) && self.service != Service::Plain
@@ -66,13 +67,14 @@ impl Caller<'_> {
 /// The protection of state that a client asks for (RFC 8881 section 18.35.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionAsk {
-    /// SP4_NONE: every principal may do everything.
+    /// SP4_NONE: every principal may execute every operation.
     None,
-    /// SP4_MACH_CRED: the machine credential is necessary for some operations.
+    /// SP4_MACH_CRED: some operations need the machine credential (the credential that the client's
+    /// host used for EXCHANGE_ID).
     MachineCredential {
         /// The operations that need the machine credential.
         enforce: OperationSet,
-        /// The operations that the machine credential may do on the state of others.
+        /// The operations that the machine credential may execute on state of other principals.
         allow: OperationSet,
     },
     /// SP4_SSV: a shared secret, which this server does not support.
@@ -82,24 +84,27 @@ pub enum ProtectionAsk {
 /// The protection of a client's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// SP4_NONE: every principal may do everything.
+    /// SP4_NONE: every principal may execute every operation.
     #[default]
     None,
-    /// SP4_MACH_CRED: the machine credential is necessary for some operations.
+    /// SP4_MACH_CRED: some operations need the machine credential (the credential that the client's
+    /// host used for EXCHANGE_ID).
     MachineCredential {
         /// The operations that need the machine credential.
         enforce: OperationSet,
-        /// The operations that the machine credential may do on the state of others.
+        /// The operations that the machine credential may execute on state of other principals.
         allow: OperationSet,
     },
 }
 
 impl Protection {
-    /// Decides about the protection that a client asks for. The server always enforces the
-    /// operations on clients, sessions and connections, and returns the sets that it has chosen.
+    /// Decides on the protection for a client. The server always enforces the machine credential
+    /// for the operations on clients, sessions and connections. Returns the protection with the
+    /// sets that the server has chosen.
     ///
     /// # Errors
-    /// INVAL if the request for SP4_MACH_CRED is not protected itself; ENCR_ALG_UNSUPP for SP4_SSV.
+    /// INVAL if the request asks for SP4_MACH_CRED and is not protected itself; ENCR_ALG_UNSUPP for
+    /// SP4_SSV.
     pub fn negotiate(ask: ProtectionAsk, caller: &Caller<'_>) -> Result<Self, Nfs4Error> {
         match ask {
             ProtectionAsk::None => Ok(Self::None),
@@ -114,10 +119,10 @@ impl Protection {
         }
     }
 
-    /// Checks whether the sender may do an operation on the client with this principal.
+    /// Checks whether the sender may execute an operation on a client that belongs to `principal`.
     ///
     /// # Errors
-    /// WRONG_CRED if the operation needs the machine credential.
+    /// WRONG_CRED if the operation needs the machine credential, and the sender does not have it.
     pub fn check(
         &self,
         operation: OperationNumber,
@@ -135,8 +140,8 @@ impl Protection {
         }
     }
 
-    /// Returns true if the sender has the machine credential and may therefore do an operation on
-    /// state that belongs to another principal.
+    /// Returns true if the sender has the machine credential and may therefore execute an operation
+    /// on state that belongs to another principal.
     #[must_use]
     pub fn allows(
         &self,
@@ -152,7 +157,7 @@ impl Protection {
         }
     }
 
-    /// Returns true if connections must be bound explicitly.
+    /// Returns true if connections must be bound to a session explicitly, by BIND_CONN_TO_SESSION.
     #[must_use]
     pub const fn binds_connections(&self) -> bool {
         matches!(self, Self::MachineCredential { .. })
@@ -167,9 +172,9 @@ const ENFORCED: OperationSet = OperationSet::of(&[
     Op::DESTROY_SESSION,
     Op::DESTROY_CLIENTID,
 ]);
-/// The operations for which a client may ask that they need the machine credential.
+/// The operations for which a client may demand the machine credential.
 const ENFORCEABLE: OperationSet = OperationSet::of(&[Op::BACKCHANNEL_CTL]);
-/// The operations for which a client may ask that the machine credential suffices.
+/// The operations for which a client may demand that the machine credential suffices.
 const ALLOWABLE: OperationSet = OperationSet::of(&[
     Op::CLOSE,
     Op::OPEN_DOWNGRADE,

@@ -1,7 +1,9 @@
-//! CREATE_SESSION as far as it concerns clients (RFC 8881 section 18.36.4), and DESTROY_CLIENTID.
+//! The part of CREATE_SESSION that concerns clients (RFC 8881 section 18.36.4), and
+//! DESTROY_CLIENTID.
 //!
-//! Invariant: only a success advances the sequence number of CREATE_SESSION. A request that fails
-//! changes nothing, so that no stranger who guesses a client id can disturb its numbers.
+//! Invariant: the sequence number of CREATE_SESSION advances only if the request succeeds. A
+//! request that fails changes nothing, so that a sender who has guessed another client's id cannot
+//! disturb that client's sequence numbers.
 
 use dafs_types::{ClientId, Moment};
 
@@ -13,12 +15,12 @@ use crate::keys::ClientKey;
 use crate::operation::OperationNumber;
 use crate::peer::Caller;
 
-/// The decision about the sequence number of a CREATE_SESSION.
+/// The result of checking the sequence number of a CREATE_SESSION.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateSequence {
-    /// The request is new. The session is to be created for this client.
+    /// The request is new. The server must create a session for this client.
     New(ClientKey),
-    /// The request repeats the last one, whose result is this.
+    /// The request repeats the client's last CREATE_SESSION, which had this result.
     Repeat(Box<CreatedSession>),
 }
 
@@ -27,10 +29,10 @@ impl Clients {
     /// changes until [`Clients::confirm`].
     ///
     /// # Errors
-    /// STALE_CLIENTID for an unknown client; SEQ_MISORDERED for a number that is neither the last
-    /// nor the next; WRONG_CRED; CLID_INUSE if another principal sent the EXCHANGE_ID that is to be
-    /// confirmed, or the request that is repeated; DELAY while requests of the client's previous
-    /// incarnation are in progress.
+    /// STALE_CLIENTID for an unknown client; SEQ_MISORDERED if the sequence number is neither the
+    /// last one nor the next one; WRONG_CRED if the client's machine credential is required;
+    /// CLID_INUSE if the EXCHANGE_ID or the repeated request came from another principal; DELAY
+    /// while requests of the client's previous incarnation are in progress.
     pub fn check_create(
         &self,
         id: ClientId,
@@ -41,9 +43,10 @@ impl Clients {
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
         client.protection.check(OperationNumber::CREATE_SESSION, &client.principal, caller)?;
         if sequence == client.sequence {
-            // Before the first success, this number stands for a request that failed.
+            // Until a CREATE_SESSION has succeeded, a request with the last sequence number repeats
+            // a request that has failed.
             let created = client.created.as_ref().ok_or(Nfs4Error::SeqMisordered)?;
-            // The result contains the session's id, which is a secret.
+            // The result contains the session's id, which must stay secret from other principals.
             if created.creator != *caller.principal {
                 return Err(Nfs4Error::ClidInUse);
             }
@@ -85,8 +88,8 @@ impl Clients {
     /// Handles DESTROY_CLIENTID.
     ///
     /// # Errors
-    /// STALE_CLIENTID for an unknown client; WRONG_CRED; CLIENTID_BUSY if the client has sessions
-    /// or state.
+    /// STALE_CLIENTID for an unknown client; WRONG_CRED if the client's machine credential is
+    /// required; CLIENTID_BUSY if the client has sessions or state.
     pub fn destroy(&mut self, id: ClientId, caller: &Caller<'_>) -> Result<(), Nfs4Error> {
         let key = self.find(id)?;
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
@@ -98,10 +101,10 @@ impl Clients {
         Ok(())
     }
 
-    /// Handles RECLAIM_COMPLETE for all file systems.
+    /// Handles a RECLAIM_COMPLETE that applies to all file systems.
     ///
     /// # Errors
-    /// COMPLETE_ALREADY if the client has sent it before.
+    /// COMPLETE_ALREADY if the client has already sent such a RECLAIM_COMPLETE.
     pub fn complete_reclaims(&mut self, key: ClientKey) -> Result<(), Nfs4Error> {
         let client = self.get_mut(key).ok_or(Nfs4Error::StaleClientId)?;
         if !std::mem::take(&mut client.is_reclaiming) {
@@ -110,10 +113,12 @@ impl Clients {
         Ok(())
     }
 
-    /// Checks whether the client may ask for state, new or from before a restart of the server.
+    /// Checks whether the client may now obtain state: new state, or with `is_reclaim` state that
+    /// it had before a restart of the server.
     ///
     /// # Errors
-    /// GRACE for new state before RECLAIM_COMPLETE; NO_GRACE for a reclaim after it.
+    /// GRACE if the client asks for new state before RECLAIM_COMPLETE; NO_GRACE if it reclaims
+    /// state after RECLAIM_COMPLETE.
     pub fn check_reclaim(&self, key: ClientKey, is_reclaim: bool) -> Result<(), Nfs4Error> {
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
         match (is_reclaim, client.is_reclaiming) {

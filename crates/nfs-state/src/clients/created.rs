@@ -1,10 +1,11 @@
-//! The result of the last CREATE_SESSION of a client.
+//! The result of a client's last successful CREATE_SESSION.
 
 use crate::keys::SessionId4;
 use crate::peer::Principal;
 use crate::sessions::ChannelAttributes;
 
-/// The result of CREATE_SESSION, which a repeat of the request gets again.
+/// The result of CREATE_SESSION. The server returns the same result if the client repeats the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSession {
     /// The id of the session.

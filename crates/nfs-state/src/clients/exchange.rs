@@ -1,5 +1,5 @@
-//! EXCHANGE_ID (RFC 8881 section 18.35). The numbers in the comments are those of the cases in
-//! section 18.35.4.
+//! EXCHANGE_ID (RFC 8881 section 18.35). The case numbers in the comments are those of section
+//! 18.35.4.
 
 use dafs_types::{ClientId, Moment, Verifier};
 use smallvec::SmallVec;
@@ -14,21 +14,21 @@ use crate::peer::{Caller, Protection, ProtectionAsk};
 
 /// The flags of EXCHANGE_ID (RFC 8881 section 18.35.1).
 pub mod exchange_flags {
-    /// The client understands that files are elsewhere.
+    /// The client understands referrals to other servers.
     pub const SUPP_MOVED_REFER: u32 = 0x1;
-    /// The client understands that files have moved.
+    /// The client understands that a file system has moved to another server.
     pub const SUPP_MOVED_MIGR: u32 = 0x2;
-    /// State ids are bound to the principal that opened the file.
+    /// State ids are bound to the principal that has opened the file.
     pub const BIND_PRINC_STATEID: u32 = 0x100;
-    /// The peer uses the server without pNFS.
+    /// The server is used without pNFS.
     pub const USE_NON_PNFS: u32 = 0x1_0000;
-    /// The peer uses the server as a metadata server of pNFS.
+    /// The server is used as a metadata server of pNFS.
     pub const USE_PNFS_MDS: u32 = 0x2_0000;
-    /// The peer uses the server as a data server of pNFS.
+    /// The server is used as a data server of pNFS.
     pub const USE_PNFS_DS: u32 = 0x4_0000;
-    /// The client updates its confirmed record.
+    /// The request updates a confirmed record of the client.
     pub const UPD_CONFIRMED_REC_A: u32 = 0x4000_0000;
-    /// The reply is about a confirmed record.
+    /// The reply describes a confirmed record of the client.
     pub const CONFIRMED_R: u32 = 0x8000_0000;
     /// All flags that a client may set.
     pub const OF_CLIENTS: u32 = SUPP_MOVED_REFER
@@ -40,7 +40,7 @@ pub mod exchange_flags {
         | UPD_CONFIRMED_REC_A;
 }
 
-/// The arguments of EXCHANGE_ID that the server decides upon.
+/// The arguments of EXCHANGE_ID on which the server's decision depends.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeId<'a> {
     /// The name by which the client calls itself.
@@ -49,11 +49,11 @@ pub struct ExchangeId<'a> {
     pub verifier: Verifier,
     /// The flags, see [`exchange_flags`].
     pub flags: u32,
-    /// The protection that the client asks for.
+    /// The protection of its state that the client asks for.
     pub protection: ProtectionAsk,
 }
 
-/// The results of EXCHANGE_ID that the server has decided upon.
+/// The results of EXCHANGE_ID that depend on the server's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
     /// The key of the client's record.
@@ -64,7 +64,7 @@ pub struct Exchanged {
     pub sequence: u32,
     /// The flags, see [`exchange_flags`].
     pub flags: u32,
-    /// The protection that is in force.
+    /// The protection of the client's state that is in force.
     pub protection: Protection,
 }
 
@@ -73,9 +73,10 @@ impl Clients {
     ///
     /// # Errors
     /// INVAL for unknown flags, a name that is empty or too long, or a protection that the request
-    /// does not have itself; NOENT, NOT_SAME or PERM for an update of no confirmed client, of
-    /// another incarnation, or by another principal; CLID_INUSE if the name belongs to another
-    /// principal; WRONG_CRED; ENCR_ALG_UNSUPP; DELAY if the tables are full.
+    /// itself does not have; NOENT, NOT_SAME or PERM for an update if there is no confirmed client,
+    /// if it is another incarnation, or if it belongs to another principal; CLID_INUSE if the name
+    /// belongs to another principal; WRONG_CRED if the client's machine credential is required;
+    /// ENCR_ALG_UNSUPP if the client asks for SP4_SSV; DELAY if the tables are full.
     pub fn exchange_id(
         &mut self,
         ask: &ExchangeId<'_>,
@@ -93,7 +94,7 @@ impl Clients {
         if let Some(known) = self.meet_confirmed(ask, caller, now)? {
             return Ok(known);
         }
-        // Case 4: an unconfirmed record gives way to the new one.
+        // Case 4: the new record replaces an unconfirmed record.
         if let Some(unconfirmed) = self.incarnations(ask.owner).unconfirmed {
             self.end(unconfirmed, EndReason::Replaced);
         }
@@ -111,7 +112,7 @@ impl Clients {
         // Case 7: there is no confirmed record.
         let key = self.incarnations(ask.owner).confirmed.ok_or(Nfs4Error::NoEnt)?;
         let client = self.get_mut(key).ok_or(Nfs4Error::NoEnt)?;
-        // Case 8: the record is that of another incarnation.
+        // Case 8: the record belongs to another incarnation of the client.
         if client.verifier != ask.verifier {
             return Err(Nfs4Error::NotSame);
         }
@@ -126,8 +127,8 @@ impl Clients {
         Ok(exchanged(key, client))
     }
 
-    /// Decides what the owner's confirmed record means for the request. Returns the result if the
-    /// request is about this record; `None` if the request needs a new record.
+    /// Decides how the owner's confirmed record affects the request. Returns the result if the
+    /// request concerns this record; `None` if the request needs a new record.
     fn meet_confirmed(
         &mut self,
         ask: &ExchangeId<'_>,
@@ -137,8 +138,8 @@ impl Clients {
         let Some(key) = self.incarnations(ask.owner).confirmed else { return Ok(None) };
         let Some(client) = self.get(key) else { return Ok(None) };
         if client.principal != *caller.principal {
-            // Case 3: two clients have the same name. The first one keeps it while it has state and
-            // a lease.
+            // Case 3: two clients use the same name. The client that came first keeps the name as
+            // long as it has state and its lease has not expired.
             let is_free =
                 client.running == 0 && (!client.has_state() || self.has_lapsed(client, now));
             if !is_free {
@@ -148,8 +149,9 @@ impl Clients {
             return Ok(None);
         }
         client.protection.check(OperationNumber::EXCHANGE_ID, &client.principal, caller)?;
-        // Case 2: a repeat, or a probe for trunking. Case 5: the client has restarted. The old
-        // record stays until CREATE_SESSION confirms the new one.
+        // Case 2: the request is repeated, or the client tests whether two addresses lead to the
+        // same server. Case 5: the client has restarted. The old record stays until CREATE_SESSION
+        // confirms the new one.
         let is_same = client.verifier == ask.verifier;
         Ok(is_same.then(|| exchanged(key, client)))
     }

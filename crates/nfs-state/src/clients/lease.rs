@@ -1,8 +1,8 @@
-//! Leases: renewal, expiry, and the courtesy that expired clients receive.
+//! Leases: their renewal and expiry, and the courtesy time of clients whose leases have expired.
 //!
-//! A client whose lease has expired keeps its state and its sessions until another client needs
-//! something that it holds, until the server needs the memory, or until the time of courtesy is
-//! over. Sessions are kept because they tell a client which of its requests were carried out.
+//! After its lease has expired, a client keeps its state and its sessions until another client
+//! needs something that it holds, until the server needs the memory, or until the courtesy time
+//! ends. Sessions are kept because a client learns from them which of its requests were executed.
 
 use dafs_types::Moment;
 
@@ -20,8 +20,8 @@ impl Clients {
         }
     }
 
-    /// Reports that another client needs something that this client holds. If the lease of the
-    /// holder has expired, its record is removed. Returns true if the record is gone, so that the
+    /// Reports that another client needs something that `holder` holds. If the lease of `holder`
+    /// has expired, its record is removed. Returns true if the record no longer exists, so that the
     /// other client need not wait.
     pub fn conflict(&mut self, holder: ClientKey, now: Moment) -> bool {
         match self.get(holder) {
@@ -34,8 +34,8 @@ impl Clients {
         }
     }
 
-    /// Handles the passing of time: removes unconfirmed clients, clients without state or sessions,
-    /// and clients whose time of courtesy is over. The caller must call this about once a second.
+    /// Removes unconfirmed clients, clients without state or sessions, and clients whose courtesy
+    /// time has ended. The caller must call this about once a second.
     pub fn on_time(&mut self, now: Moment) {
         let lease = self.config.lease;
         let kept = lease + self.config.courtesy;
@@ -56,8 +56,8 @@ impl Clients {
         }
     }
 
-    /// Removes the client whose lease expired longest ago, because the server needs memory. Returns
-    /// true if there was one.
+    /// Removes the client whose lease expired the longest time ago, because the server needs
+    /// memory. Returns true if there was such a client.
     pub(crate) fn evict(&mut self, now: Moment) -> bool {
         let victim = self.lapsed(now, None);
         if let Some(victim) = victim {
@@ -66,7 +66,7 @@ impl Clients {
         victim.is_some()
     }
 
-    /// Removes a client for an administrator or a fence.
+    /// Removes a client because an administrator or a fence demands it.
     pub fn revoke(&mut self, key: ClientKey) {
         self.end(key, EndReason::Revoked);
     }

@@ -2,10 +2,12 @@
 //!
 //! Invariants:
 //! - A client owner has at most one confirmed and one unconfirmed record.
-//! - A client id is never used for two records, in this run of the server or in another.
+//! - A client id is never used for two records, neither in one run of the server nor in different
+//!   runs.
 //! - A confirmed record is removed only by its own client, by the client's next incarnation, or
 //!   after its lease has expired.
-//! - While a request of a client is in progress, its record is not removed for its lease.
+//! - While a request of a client is in progress, the client's record is not removed because of an
+//!   expired lease.
 //!
 //! ```text
 //!               CREATE_SESSION            lease over              conflict, or

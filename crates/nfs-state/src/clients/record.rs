@@ -7,7 +7,8 @@ use super::created::CreatedSession;
 use crate::keys::{ClientKey, SessionKey};
 use crate::peer::{PeerId, Principal, Protection};
 
-/// One incarnation of a client: the owner and verifier of EXCHANGE_ID, and what belongs to them.
+/// The record of one incarnation of a client: the owner and verifier of its EXCHANGE_ID, and
+/// everything that belongs to that incarnation.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub id: ClientId,
@@ -17,7 +18,7 @@ pub(crate) struct Client {
     pub peer: PeerId,
     pub protection: Protection,
     pub is_confirmed: bool,
-    /// True until the client completes its reclaims.
+    /// True until the client has sent RECLAIM_COMPLETE.
     pub is_reclaiming: bool,
     /// True if the record is from before a restart of the server.
     pub is_restored: bool,
@@ -31,16 +32,16 @@ pub(crate) struct Client {
     /// The number of the client's requests that are in progress.
     pub running: u32,
     pub sessions: SmallVec<[SessionKey; 2]>,
-    /// The number of sessions that have asked for a back channel.
+    /// The number of the client's sessions that have asked for a back channel.
     pub back_sessions: u32,
-    /// The number of connections that are bound to the back channel of a session.
+    /// The number of the client's connections that are bound to the back channel of a session.
     pub back_connections: u32,
-    /// The number of state ids that are in force.
+    /// The number of the client's valid state ids.
     pub states: u32,
     pub revoked: RevokedStates,
 }
 
-/// The numbers of state ids that the server has revoked and the client has not freed.
+/// The counts of state ids that the server has revoked and the client has not freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RevokedStates {
     pub expired: u32,
@@ -49,7 +50,7 @@ pub(crate) struct RevokedStates {
 }
 
 impl Client {
-    /// Returns true if something belongs to the client that it would lose.
+    /// Returns true if the client has sessions or state, which it would lose with its record.
     pub(crate) fn has_state(&self) -> bool {
         !self.sessions.is_empty() || self.states > 0
     }
@@ -58,9 +59,11 @@ impl Client {
 /// The reason why a client's record was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// The next incarnation of the client was confirmed, or a record without state was replaced.
+    /// The next incarnation of the client was confirmed, or another client has taken over a name
+    /// whose record had no state.
     Replaced,
-    /// The lease had expired, and the state was needed or kept for long enough.
+    /// The lease had expired, and the courtesy time had ended or the client's state or memory was
+    /// needed.
     Expired,
     /// The client sent DESTROY_CLIENTID.
     Destroyed,
@@ -68,7 +71,7 @@ pub enum EndReason {
     Revoked,
 }
 
-/// A client whose record was removed. Its sessions and its state end with it.
+/// A client whose record was removed. The caller must release its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedClient {
     /// The key of the removed record.
@@ -77,7 +80,7 @@ pub struct EndedClient {
     pub id: ClientId,
     /// True if the record was confirmed, so that state may belong to it.
     pub was_confirmed: bool,
-    /// The reason of the removal.
+    /// The reason why the record was removed.
     pub reason: EndReason,
     /// The sessions of the client.
     pub(crate) sessions: SmallVec<[SessionKey; 2]>,
@@ -100,7 +103,7 @@ pub struct ClientView<'a> {
     pub protection: Protection,
     /// True after the first CREATE_SESSION.
     pub is_confirmed: bool,
-    /// True while the lease has expired and the state is kept.
+    /// True while the server keeps the client's state although the lease has expired.
     pub is_courtesy: bool,
     /// True until the client sends RECLAIM_COMPLETE.
     pub is_reclaiming: bool,

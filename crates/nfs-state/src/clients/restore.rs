@@ -1,4 +1,4 @@
-//! Clients from before a restart of the server.
+//! Restores clients that had sessions before a restart of the server.
 
 use dafs_types::Moment;
 use smallvec::SmallVec;
@@ -11,12 +11,13 @@ use crate::keys::ClientKey;
 use crate::sessions::SessionRecord;
 
 impl Clients {
-    /// Returns the client that a record of a session names. It is added if this is its first
-    /// session. Of two incarnations of a client, the one that was confirmed last is kept.
+    /// Returns the client that the record of a session names. Adds the client if this is the first
+    /// session that is restored for it. If there are two incarnations of a client, only the one
+    /// that was confirmed last is kept.
     ///
     /// # Errors
-    /// INVAL if the record contradicts another one, or is from this run of the server; DELAY if
-    /// the table is full.
+    /// INVAL if the record contradicts another record or was written in this run of the server;
+    /// DELAY if the table is full.
     pub(crate) fn restore(
         &mut self,
         record: &SessionRecord,
@@ -62,7 +63,7 @@ impl Clients {
         }))
     }
 
-    /// Sets the result of the client's last CREATE_SESSION, which is that of its newest session.
+    /// Sets the result of the client's last CREATE_SESSION to that of its newest session.
     pub(crate) fn restore_created(&mut self, key: ClientKey, created: CreatedSession) {
         let Some(client) = self.get_mut(key) else { return };
         let newest = client.created.as_ref().map_or(0, |newest| newest.session.number());

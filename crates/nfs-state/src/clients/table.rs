@@ -19,7 +19,7 @@ pub struct Clients {
     pub(super) records: Slab<Client, ClientTag>,
     by_id: QuickMap<ClientId, ClientKey>,
     by_owner: BTreeMap<Box<[u8]>, Incarnations>,
-    /// The unconfirmed records. The smallest client id is that of the oldest record.
+    /// The unconfirmed records, by client id. The oldest record has the smallest id.
     unconfirmed: BTreeMap<ClientId, ClientKey>,
     peers: BTreeMap<PeerId, PeerClients>,
     ended: VecDeque<EndedClient>,
@@ -36,7 +36,7 @@ pub(super) struct Incarnations {
 #[derive(Debug, Default)]
 struct PeerClients {
     count: u32,
-    /// The unconfirmed records. The oldest one comes first.
+    /// The unconfirmed records of the host, the oldest first.
     unconfirmed: VecDeque<ClientKey>,
 }
 
@@ -72,7 +72,7 @@ impl Clients {
     /// Returns the key of the client with this id.
     ///
     /// # Errors
-    /// STALE_CLIENTID if the id is from an earlier run of the server, or its record was removed.
+    /// STALE_CLIENTID if the id is from an earlier run of the server, or if its record was removed.
     pub fn find(&self, id: ClientId) -> Result<ClientKey, Nfs4Error> {
         self.by_id.get(&id).copied().ok_or(Nfs4Error::StaleClientId)
     }
@@ -88,7 +88,8 @@ impl Clients {
         self.records.iter().map(|(key, client)| (ClientKey(key), view_of(client)))
     }
 
-    /// Returns the next client whose record was removed. Its sessions and state must be removed.
+    /// Removes and returns the next client whose record has ended. The caller must remove its
+    /// sessions and its state.
     pub fn poll_ended(&mut self) -> Option<EndedClient> {
         self.ended.pop_front()
     }
@@ -107,8 +108,8 @@ impl Clients {
         self.by_owner.get(owner).copied().unwrap_or_default()
     }
 
-    /// Makes room for one more record of a host. Unconfirmed records give way to newer ones, those
-    /// of the same host first. Then clients give way whose lease has expired.
+    /// Makes room for one more record of a host. Removes an unconfirmed record, preferably one of
+    /// the same host; if there is none, removes a client whose lease has expired.
     ///
     /// # Errors
     /// DELAY if all other records must be kept.
@@ -130,7 +131,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Returns the client whose lease expired longest ago.
+    /// Returns the client whose lease expired the longest time ago, among those of `peer` or among
+    /// all.
     pub(super) fn lapsed(&self, now: Moment, peer: Option<PeerId>) -> Option<ClientKey> {
         let of_peer = |client: &Client| peer.is_none_or(|peer| client.peer == peer);
         let lapsed = self.records.iter();
@@ -138,15 +140,16 @@ impl Clients {
         lapsed.min_by_key(|(_, client)| client.renewed).map(|(key, _)| ClientKey(key))
     }
 
-    /// Returns a client id that no record has ever had: the run of the server and a running
-    /// number. `None` after all numbers of this run are used up.
+    /// Returns a client id that no record has ever had: the number of this run of the server,
+    /// followed by a running number. `None` if all numbers of this run are used up.
     pub(super) fn new_id(&mut self) -> Option<ClientId> {
         let index = self.next_index;
         self.next_index = index.checked_add(1)?;
         Some(ClientId(u64::from(self.config.epoch) << 32 | u64::from(index)))
     }
 
-    /// Adds a record. The owner must have no other record of the same kind.
+    /// Adds a record. The owner must not yet have a record of the same kind (confirmed or
+    /// unconfirmed).
     pub(super) fn insert(&mut self, client: Client) -> ClientKey {
         let (id, peer, is_confirmed) = (client.id, client.peer, client.is_confirmed);
         let incarnations = self.by_owner.entry(client.owner.clone()).or_default();
@@ -167,7 +170,8 @@ impl Clients {
         key
     }
 
-    /// Marks a record as confirmed. The owner's confirmed record must have been removed.
+    /// Marks a record as confirmed. A previous confirmed record of the owner must already be
+    /// removed.
     pub(super) fn set_confirmed(&mut self, key: ClientKey) {
         let Some(client) = self.records.get_mut(key.0) else { return };
         client.is_confirmed = true;
@@ -182,7 +186,7 @@ impl Clients {
         }
     }
 
-    /// Removes a record and reports that it was removed.
+    /// Removes a record, and queues a report for [`Clients::poll_ended`].
     pub(super) fn end(&mut self, key: ClientKey, reason: EndReason) {
         let Some(client) = self.records.remove(key.0) else { return };
         self.by_id.remove(&client.id);
@@ -213,7 +217,8 @@ impl Clients {
         });
     }
 
-    /// Returns the record of the owner's incarnation with this verifier, if it is confirmed.
+    /// Returns the confirmed record of the owner with this verifier; `None` if there is no such
+    /// record.
     #[must_use]
     pub fn confirmed(&self, owner: &[u8], verifier: Verifier) -> Option<ClientKey> {
         let key = self.incarnations(owner).confirmed?;

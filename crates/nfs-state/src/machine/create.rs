@@ -1,4 +1,5 @@
-//! CREATE_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_SESSION, DESTROY_CLIENTID.
+//! The operations CREATE_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_SESSION and
+//! DESTROY_CLIENTID.
 
 use dafs_types::{ClientId, Moment};
 
@@ -23,9 +24,9 @@ pub struct CreateSession<'a> {
     pub sequence: u32,
     /// The flags, see [`create_flags`].
     pub flags: u32,
-    /// The attributes that the client asks for, for the fore channel.
+    /// The attributes of the fore channel (requests of the client) that the client asks for.
     pub fore: ChannelAttributes,
-    /// The attributes that the client offers for the back channel.
+    /// The attributes of the back channel (callbacks of the server) that the client offers.
     pub back: ChannelAttributes,
     /// The RPC program of the client's callback service.
     pub callback_program: u32,
@@ -36,10 +37,10 @@ pub struct CreateSession<'a> {
 /// The result of CREATE_SESSION.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateSessionOutcome {
-    /// The session was created. If it is persistent, its record must be durable before the reply
-    /// is sent.
+    /// The session was created. If the session is persistent, its record must be durable before the
+    /// reply is sent.
     Created(SessionKey, Box<CreatedSession>),
-    /// The request is a repeat, and this is the result of the first one.
+    /// The request repeats an earlier CREATE_SESSION, which had this result.
     Repeated(Box<CreatedSession>),
 }
 
@@ -53,11 +54,12 @@ pub struct BoundConnection {
 }
 
 impl NfsState {
-    /// Handles CREATE_SESSION. `random` makes the id of the session hard to guess.
+    /// Handles CREATE_SESSION. `random` becomes part of the session's id, which is therefore hard
+    /// to guess.
     ///
     /// # Errors
-    /// INVAL for unknown flags; TOOSMALL and INVAL for attributes that the session could not work
-    /// with; DELAY if a table is full; and the errors of [`Clients::check_create`].
+    /// INVAL for unknown flags; TOOSMALL or INVAL if the session would be unusable with the
+    /// attributes; DELAY if a table is full; and the errors of [`Clients::check_create`].
     ///
     /// [`Clients::check_create`]: crate::Clients::check_create
     pub fn create_session(
@@ -101,7 +103,7 @@ impl NfsState {
         Ok(CreateSessionOutcome::Created(key, Box::new(created)))
     }
 
-    /// Returns the result of the CREATE_SESSION that has made a session.
+    /// Returns the result of the CREATE_SESSION that created a session.
     pub(super) fn created(&self, key: SessionKey) -> Option<CreatedSession> {
         let session = self.sessions.get(key)?;
         Some(CreatedSession {
@@ -114,7 +116,8 @@ impl NfsState {
         })
     }
 
-    /// Adds a session. If there is no memory for it, clients give way whose lease has expired.
+    /// Adds a session. If there is no memory for it, removes clients whose leases have expired
+    /// until there is.
     fn add_session(
         &mut self,
         new: NewSession,
@@ -126,7 +129,8 @@ impl NfsState {
         if sessions >= SESSIONS_PER_CLIENT_MAX {
             return Err(Nfs4Error::Delay);
         }
-        // The lease of the client that gets the session may itself have expired.
+        // Renew the lease of the client that gets the session, so that the client itself is not
+        // removed.
         self.clients.renew(client, now);
         let key = loop {
             match self.sessions.create(new.clone(), random) {
@@ -145,7 +149,8 @@ impl NfsState {
     /// Handles BIND_CONN_TO_SESSION.
     ///
     /// # Errors
-    /// BADSESSION; WRONG_CRED; INVAL if the connection would lose a channel, or if the client
+    /// BADSESSION if there is no such session; WRONG_CRED if the client's machine credential is
+    /// required; INVAL if the connection would no longer be bound to a channel, or if the client
     /// accepts no callbacks that the server can send.
     pub fn bind_connection(
         &mut self,
@@ -179,7 +184,8 @@ impl NfsState {
     /// Handles BACKCHANNEL_CTL for the session of the request.
     ///
     /// # Errors
-    /// BADSESSION; WRONG_CRED; NOENT if the client accepts no callbacks that the server can send.
+    /// BADSESSION if there is no such session; WRONG_CRED if the client's machine credential is
+    /// required; NOENT if the client accepts no callbacks that the server can send.
     pub fn control_back_channel(
         &mut self,
         key: SessionKey,
@@ -195,11 +201,13 @@ impl NfsState {
         Ok(())
     }
 
-    /// Handles DESTROY_SESSION. `within` is the session of the request, if it has one.
+    /// Handles DESTROY_SESSION. `within` is the session in which the request was sent, if there is
+    /// one.
     ///
     /// # Errors
-    /// BADSESSION; WRONG_CRED; CONN_NOT_BOUND_TO_SESSION; DELAY while other requests of the session
-    /// are in progress.
+    /// BADSESSION if there is no such session; WRONG_CRED if the client's machine credential is
+    /// required; CONN_NOT_BOUND_TO_SESSION if the connection is not bound to the session; DELAY
+    /// while other requests of the session are in progress.
     pub fn destroy_session(
         &mut self,
         id: SessionId4,
@@ -233,23 +241,26 @@ impl NfsState {
         result
     }
 
-    /// Handles RECLAIM_COMPLETE for all file systems. For one file system there is nothing to do.
+    /// Handles a RECLAIM_COMPLETE that applies to all file systems. A RECLAIM_COMPLETE for one file
+    /// system needs no action here.
     ///
     /// # Errors
-    /// COMPLETE_ALREADY if the client has sent it before.
+    /// COMPLETE_ALREADY if the client has already sent such a RECLAIM_COMPLETE.
     pub fn complete_reclaims(&mut self, client: ClientKey) -> Result<(), Nfs4Error> {
         self.clients.complete_reclaims(client)
     }
 
-    /// Checks whether a client may ask for state, new or from before a restart of the server.
+    /// Checks whether a client may now obtain state: new state, or with `is_reclaim` state that it
+    /// had before a restart of the server.
     ///
     /// # Errors
-    /// GRACE for new state before RECLAIM_COMPLETE; NO_GRACE for a reclaim after it.
+    /// GRACE if the client asks for new state before RECLAIM_COMPLETE; NO_GRACE if it reclaims
+    /// state after RECLAIM_COMPLETE.
     pub fn check_reclaim(&self, client: ClientKey, is_reclaim: bool) -> Result<(), Nfs4Error> {
         self.clients.check_reclaim(client, is_reclaim)
     }
 
-    /// Checks whether the sender may do an operation that concerns this client.
+    /// Checks whether the sender may execute an operation that concerns this client.
     ///
     /// # Errors
     /// WRONG_CRED if the operation needs the client's machine credential.
@@ -263,8 +274,8 @@ impl NfsState {
         client.protection.check(operation, &client.principal, caller)
     }
 
-    /// Returns true if the sender may do an operation on state of this client that another
-    /// principal has made.
+    /// Returns true if the sender may execute an operation on state of this client that another
+    /// principal has created.
     #[must_use]
     pub fn allows_machine(
         &self,
@@ -296,7 +307,7 @@ impl NfsState {
         Ok(())
     }
 
-    /// Removes a session, and what its client's record counts of it.
+    /// Removes a session, and subtracts it from the counts in its client's record.
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
         if let Some(client) = self.clients.get_mut(session.client) {

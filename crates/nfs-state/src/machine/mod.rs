@@ -1,7 +1,8 @@
-//! The machine of a server: clients, sessions, callbacks and state ids together.
+//! The complete state of NFSv4.1: the tables of clients, sessions, callbacks and state ids in one
+//! structure.
 //!
-//! Invariant: a session, a callback and a state id exist only as long as the record of their
-//! client.
+//! Invariant: a session, a callback and a state id exist only as long as the record of the client
+//! that they belong to.
 
 mod create;
 mod restore;
@@ -32,7 +33,7 @@ pub struct NfsState {
 }
 
 impl NfsState {
-    /// Creates the machine without clients.
+    /// Creates the state of a server without clients.
     #[must_use]
     pub fn new(config: StateConfig) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! The records of persistent sessions: written when a session begins, read after a restart.
+//! The records of persistent sessions. They are written when a session is created, and read after a
+//! restart of the server.
 
 use dafs_types::Moment;
 
@@ -8,8 +9,8 @@ use crate::keys::SessionKey;
 use crate::sessions::SessionRecord;
 
 impl NfsState {
-    /// Returns what a journal must keep of a session; `None` if the session has ended. The caller
-    /// adds the slots, whose numbers are those of the journaled requests.
+    /// Returns the data that a journal must store for a session; `None` if the session has ended.
+    /// The field `slots` is left empty: the caller fills it from the journaled requests.
     #[must_use]
     pub fn record(&self, key: SessionKey) -> Option<SessionRecord> {
         let session = self.sessions.get(key)?;
@@ -32,12 +33,12 @@ impl NfsState {
         })
     }
 
-    /// Restores a session from its record, and its client with its first session. The client keeps
-    /// its id, and must reclaim its state.
+    /// Restores a session from its record, and also its client if this is the client's first
+    /// session. The client keeps its id, and must reclaim its state.
     ///
     /// # Errors
-    /// INVAL if the record contradicts another one, or if it is from this run of the server; DELAY
-    /// if there is no memory for the session.
+    /// INVAL if the record contradicts another record or was written in this run of the server;
+    /// DELAY if there is no memory for the session.
     pub fn restore(&mut self, record: SessionRecord, now: Moment) -> Result<SessionKey, Nfs4Error> {
         self.sessions.check_restore(&record)?;
         let client = self.clients.restore(&record, now)?;

@@ -10,27 +10,27 @@ use crate::limits::SEQUENCE_REPLY_BYTES;
 use crate::peer::Caller;
 use crate::sessions::{Session, SlotDecision};
 
-/// The flags in the reply of SEQUENCE that describe the client's condition.
+/// The flags in the reply of SEQUENCE that inform the client about its state.
 pub mod status_flags {
-    /// The server has no connection for callbacks to the client.
+    /// The server has no connection on which it can send callbacks to the client.
     pub const CB_PATH_DOWN: u32 = 0x1;
-    /// The client's state was released after its lease had expired.
+    /// The server released all of the client's state after the lease had expired.
     pub const EXPIRED_ALL_STATE_REVOKED: u32 = 0x8;
-    /// Some of the client's state was released after its lease had expired.
+    /// The server released some of the client's state after the lease had expired.
     pub const EXPIRED_SOME_STATE_REVOKED: u32 = 0x10;
-    /// An administrator has revoked state of the client.
+    /// An administrator has revoked some of the client's state.
     pub const ADMIN_STATE_REVOKED: u32 = 0x20;
-    /// A delegation or layout was revoked because the client did not return it.
+    /// The server has revoked a delegation or layout that the client did not return.
     pub const RECALLABLE_STATE_REVOKED: u32 = 0x40;
     /// The server has restarted and the client must reclaim its state.
     pub const RESTART_RECLAIM_NEEDED: u32 = 0x100;
-    /// The session has no connection for callbacks.
+    /// The session has no connection on which the server can send callbacks.
     pub const CB_PATH_DOWN_SESSION: u32 = 0x200;
-    /// The client has refused a callback because of its session.
+    /// The client has refused a callback with an error that concerns the session.
     pub const BACKCHANNEL_FAULT: u32 = 0x400;
 }
 
-/// A SEQUENCE and the size of its request.
+/// The arguments of a SEQUENCE, and properties of the request that it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceAsk {
     /// The id of the session.
@@ -39,16 +39,16 @@ pub struct SequenceAsk {
     pub sequence: u32,
     /// The slot of the request.
     pub slot: u32,
-    /// The highest slot that the client uses at this time.
+    /// The highest slot on which the client has a request at this time.
     pub highest_slot: u32,
-    /// True if the reply must be kept for a repeat.
+    /// True if the server must keep the whole reply for a repeat of the request.
     pub must_keep: bool,
-    /// A checksum of the request's credential and of everything behind the SEQUENCE. The SEQUENCE
-    /// itself may differ in a repeat.
+    /// A checksum of the request's credential and of all operations after the SEQUENCE. The
+    /// SEQUENCE itself may differ in a repeat.
     pub checksum: u64,
-    /// The number of operations of the request, with the SEQUENCE.
+    /// The number of operations of the request, including the SEQUENCE.
     pub operation_count: u32,
-    /// The size of the request in bytes, with the RPC header.
+    /// The size of the request in bytes, including the RPC header.
     pub request_bytes: u32,
 }
 
@@ -63,9 +63,9 @@ pub struct SequenceReply {
     pub slot: u32,
     /// The highest slot that the client may use.
     pub highest_slot: u32,
-    /// The highest slot that the client is asked to use.
+    /// The highest slot that the server wants the client to use from now on.
     pub target_highest_slot: u32,
-    /// The client's condition, see [`status_flags`].
+    /// The flags that inform the client about its state, see [`status_flags`].
     pub status_flags: u32,
 }
 
@@ -80,18 +80,18 @@ pub struct RequestKey {
     pub sequence: u32,
 }
 
-/// A request that may be carried out.
+/// A request that the server may execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The request, for [`NfsState::finish`].
+    /// The key of the request, for [`NfsState::finish`].
     pub request: RequestKey,
     /// The client that sent the request.
     pub client: ClientKey,
-    /// True if the reply must be kept for a repeat.
+    /// True if the server must keep the whole reply for a repeat of the request.
     pub must_keep: bool,
     /// The maximum size of the reply in bytes.
     pub reply_bytes_max: u32,
-    /// The maximum size in bytes of a reply that is kept.
+    /// The maximum size in bytes of a reply that the session can keep.
     pub kept_bytes_max: u32,
     /// True if the outcomes of the session's requests must be journaled.
     pub is_persistent: bool,
@@ -99,18 +99,18 @@ pub struct Admitted {
     pub reply: SequenceReply,
 }
 
-/// The decision about a request with a SEQUENCE.
+/// The decision of SEQUENCE about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sequenced {
-    /// The request is new. It must be carried out and finished.
+    /// The request is new. The caller must execute it and call [`NfsState::finish`].
     New(Admitted),
-    /// The request was carried out before a restart of the server. It must be made again, with the
-    /// kept outcome of its journaled operation, and finished.
+    /// The request was executed before a restart of the server. The caller must build the reply
+    /// again, using the journaled outcome of the operation, and call [`NfsState::finish`].
     Resume(Admitted),
-    /// The request is a repeat, and [`NfsState::kept_reply`] returns its reply.
+    /// The request is a repeat. [`NfsState::kept_reply`] returns its reply.
     Repeat(RequestKey),
     /// The request is a repeat whose reply was not kept. The SEQUENCE succeeds, and the operation
-    /// behind it fails with RETRY_UNCACHED_REP.
+    /// after it fails with RETRY_UNCACHED_REP.
     RepeatNotKept(SequenceReply),
 }
 
@@ -118,10 +118,10 @@ impl NfsState {
     /// Handles SEQUENCE.
     ///
     /// # Errors
-    /// BADSESSION; CONN_NOT_BOUND_TO_SESSION; BADSLOT; BAD_HIGH_SLOT; SEQ_MISORDERED; DELAY for a
-    /// repeat of a request in progress; SEQ_FALSE_RETRY; TOO_MANY_OPS; REQ_TOO_BIG;
-    /// REP_TOO_BIG_TO_CACHE if not even the reply of the SEQUENCE could be kept. The slot is
-    /// then as it was.
+    /// BADSESSION, CONN_NOT_BOUND_TO_SESSION, BADSLOT, BAD_HIGH_SLOT, SEQ_MISORDERED,
+    /// SEQ_FALSE_RETRY, TOO_MANY_OPS and REQ_TOO_BIG as RFC 8881 defines them; DELAY for a repeat
+    /// of a request in progress; REP_TOO_BIG_TO_CACHE if not even the reply of the SEQUENCE could
+    /// be kept. After an error, the slot is unchanged.
     pub fn sequence(
         &mut self,
         ask: &SequenceAsk,
@@ -179,9 +179,9 @@ impl NfsState {
         })
     }
 
-    /// Ends a request. `reply` is what a repeat of it gets; `None` if the reply need not be kept. A
-    /// reply that is longer than the session keeps is not kept. Returns false if the session has
-    /// ended in the meantime, so that no client waits for the reply.
+    /// Ends a request. `reply` is the reply to keep for a repeat; `None` if no reply need be kept.
+    /// A reply that is longer than the session's limit is not kept. Returns false if the session
+    /// has ended meanwhile, so that no client waits for the reply.
     pub fn finish(&mut self, request: RequestKey, reply: Option<&[u8]>, now: Moment) -> bool {
         let Some(session) = self.sessions.get_mut(request.session) else { return false };
         let limit = session.fore.kept_bytes_max as usize;
@@ -191,7 +191,8 @@ impl NfsState {
         }
         if let Some(client) = self.clients.get_mut(session.client) {
             client.running -= 1;
-            // The lease of a client does not expire behind the server's own back.
+            // The time that the server itself takes for a request does not count against the
+            // client's lease.
             client.renewed = client.renewed.max(now);
         }
         true
@@ -230,7 +231,7 @@ fn check_size(session: &Session, ask: &SequenceAsk) -> Result<(), Nfs4Error> {
     Ok(())
 }
 
-/// Returns the flags that describe the condition of a client and its session.
+/// Returns the flags that inform a client about its state and its session.
 fn flags_of(client: &Client, session: &Session) -> u32 {
     let no_path = client.back_sessions > 0 && client.back_connections == 0;
     let conditions = [

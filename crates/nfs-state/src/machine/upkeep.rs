@@ -1,4 +1,4 @@
-//! The passing of time, lost connections, and the end of clients.
+//! Periodic work, lost connections, and the end of clients.
 
 use dafs_types::Moment;
 
@@ -8,17 +8,18 @@ use crate::keys::ClientKey;
 use crate::peer::ConnectionId;
 use crate::sessions::SlotRecall;
 
-/// What the server must do after a call.
+/// An action that the server must take after a call of [`NfsState`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A client has ended, and everything that it holds must be released.
+    /// A client has ended. The server must release everything that the client holds.
     Ended(EndedClient),
-    /// A client is asked to use fewer slots. CB_RECALL_SLOT tells it at once.
+    /// A client must use fewer slots. The server may send CB_RECALL_SLOT, so that the client learns
+    /// this immediately.
     RecallSlots(SlotRecall),
 }
 
 impl NfsState {
-    /// Handles the passing of time. The caller must call this about once a second.
+    /// Ends leases and adjusts the number of slots. The caller must call this about once a second.
     pub fn on_time(&mut self, now: Moment) {
         self.clients.on_time(now);
         self.end_clients();
@@ -36,21 +37,21 @@ impl NfsState {
         }
     }
 
-    /// Reports that a client's state is in another's way. Returns true if the holder is gone,
-    /// because its lease had expired.
+    /// Reports that another client needs something that `holder` holds. Returns true if the record
+    /// of `holder` no longer exists, because its lease had expired.
     pub fn conflict(&mut self, holder: ClientKey, now: Moment) -> bool {
         let is_gone = self.clients.conflict(holder, now);
         self.end_clients();
         is_gone
     }
 
-    /// Removes a client for an administrator or a fence.
+    /// Removes a client because an administrator or a fence demands it.
     pub fn revoke_client(&mut self, client: ClientKey) {
         self.clients.revoke(client);
         self.end_clients();
     }
 
-    /// Returns the next notice. The caller must take all of them after each call.
+    /// Removes and returns the next notice. The caller must take all notices after each call.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }

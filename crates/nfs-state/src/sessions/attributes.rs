@@ -11,7 +11,7 @@ use crate::limits::{
 /// The attributes of one channel of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelAttributes {
-    /// The number of padding bytes in front of data.
+    /// The number of padding bytes before the data of a message.
     pub header_padding: u32,
     /// The maximum size of a request in bytes.
     pub request_bytes_max: u32,
@@ -21,12 +21,12 @@ pub struct ChannelAttributes {
     pub kept_bytes_max: u32,
     /// The maximum number of operations of a request.
     pub operations_max: u32,
-    /// The maximum number of requests at a time, which is the number of slots.
+    /// The maximum number of requests in progress. This is the number of slots.
     pub requests_max: u32,
 }
 
-/// Decides on the attributes of a fore channel. The number of slots may become smaller still,
-/// depending on the memory for replies.
+/// Decides on the attributes of a fore channel. The number of slots may be reduced further if there
+/// is not enough memory for kept replies.
 ///
 /// # Errors
 /// TOOSMALL if no message would fit; INVAL if the client asks for no slots or no operations.

@@ -1,8 +1,9 @@
 //! The connections of a session (RFC 8881 section 2.10.3 and 18.34).
 //!
-//! A connection may belong to many sessions, and a session may have many connections: this is how
-//! clients use several addresses or connections of one server. If a session has too many, the one
-//! that was used longest ago is no longer bound. It is bound again when it is used.
+//! A connection may be bound to many sessions, and a session may have many connections, so that a
+//! client can use several addresses of a server or several connections. If a session has too many
+//! connections, the one that was used longest ago is unbound. It is bound again when the client
+//! uses it.
 
 use dafs_types::Moment;
 
@@ -13,7 +14,7 @@ use crate::keys::SessionKey;
 use crate::limits::{CONNECTIONS_PER_SESSION_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::peer::ConnectionId;
 
-/// A connection that belongs to a session.
+/// A connection that is bound to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub connection: ConnectionId,
@@ -29,14 +30,14 @@ pub enum BindDirection {
     Fore,
     /// The back channel only.
     Back,
-    /// The fore channel, and the back channel if the server wants to.
+    /// The fore channel, and also the back channel if the server accepts that.
     ForeOrBoth,
-    /// The back channel, and the fore channel if the server wants to.
+    /// The back channel, and also the fore channel if the server accepts that.
     BackOrBoth,
 }
 
 impl BindDirection {
-    /// Returns the direction for a number of the protocol; `None` if there is no such number.
+    /// Converts a number of the protocol; `None` if the number is not valid.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -61,7 +62,7 @@ pub enum BoundDirection {
 }
 
 impl BoundDirection {
-    /// Returns the number of the protocol.
+    /// Returns the number that stands for this value in the protocol.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -73,11 +74,11 @@ impl BoundDirection {
 }
 
 impl Sessions {
-    /// Binds a connection to channels of a session, in addition to those that it is bound to.
-    /// Returns the number of connections that the back channel has gained, and lost.
+    /// Binds a connection to channels of a session, in addition to those to which it is already
+    /// bound. Returns the numbers of connections that the back channel has gained and lost.
     ///
     /// # Errors
-    /// CONN_NOT_BOUND_TO_SESSION if the connection belongs to too many sessions.
+    /// CONN_NOT_BOUND_TO_SESSION if the connection is already bound to too many sessions.
     pub(crate) fn bind(
         &mut self,
         key: SessionKey,
@@ -113,10 +114,11 @@ impl Sessions {
         Ok((after.saturating_sub(before), before.saturating_sub(after)))
     }
 
-    /// Returns the channels that a connection gets, if it is bound as asked.
+    /// Returns the channels to which a connection would be bound, without binding it.
     ///
     /// # Errors
-    /// BADSESSION; INVAL if the connection would lose a channel.
+    /// BADSESSION if there is no such session; INVAL if the connection would no longer be bound to
+    /// a channel.
     pub(crate) fn direction(
         &self,
         key: SessionKey,
@@ -131,8 +133,9 @@ impl Sessions {
             BindDirection::Fore => (true, false),
             BindDirection::Back => (false, true),
             BindDirection::ForeOrBoth => (true, had_back || can_call_back && session.wants_back),
-            // A client that has reconnected has the fore channel already. It may add the back
-            // channel, although the RFC lets the server refuse any change.
+            // A connection of a client that has reconnected is already bound to the fore channel.
+            // It may be bound to the back channel, too, although the RFC lets the server refuse any
+            // change.
             BindDirection::BackOrBoth => (true, true),
         };
         if had_fore && !is_fore || had_back && !is_back || is_back && !can_call_back {
@@ -141,7 +144,7 @@ impl Sessions {
         Ok((is_fore, is_back))
     }
 
-    /// Removes a connection from all sessions. Returns those whose back channel it belonged to.
+    /// Unbinds a connection from all sessions. Returns the sessions whose back channel used it.
     pub(crate) fn unbind(&mut self, connection: ConnectionId) -> Vec<SessionKey> {
         let mut back = Vec::new();
         for key in self.by_connection.remove(&connection).unwrap_or_default() {
@@ -160,7 +163,8 @@ impl Sessions {
         session.is_some_and(|s| s.bindings.iter().any(|bound| bound.connection == connection))
     }
 
-    /// Records the use of a connection. Returns true if it is bound to the fore channel.
+    /// Records the time at which a connection was used. Returns true if the connection is bound to
+    /// the session's fore channel.
     #[inline]
     pub(crate) fn touch(&mut self, key: SessionKey, connection: ConnectionId, now: Moment) -> bool {
         let session = self.table.get_mut(key.0);

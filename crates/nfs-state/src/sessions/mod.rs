@@ -1,13 +1,13 @@
 //! Sessions: channels, connections, slots and the replies that are kept for repeats.
 //!
 //! Invariants:
-//! - A session id is never used for two sessions, in this run of the server or in another, and
-//!   no peer can guess it.
-//! - A slot has at most one request in progress. A request is carried out once, however often its
+//! - A session id is never used for two sessions, neither in one run of the server nor in different
+//!   runs, and no peer can guess it.
+//! - A slot has at most one request in progress. A request is executed once, however often its
 //!   client sends it.
-//! - A SEQUENCE that is refused leaves its slot as it was.
-//! - A session sets aside memory for the largest reply of each slot that its client may use, so
-//!   that a reply that must be kept always can be.
+//! - A SEQUENCE that is refused leaves its slot unchanged.
+//! - A session reserves memory for the largest reply of each slot that its client may use. So there
+//!   is always memory for a reply that must be kept.
 
 mod attributes;
 mod connections;

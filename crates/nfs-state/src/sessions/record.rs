@@ -1,7 +1,8 @@
-//! What a journal keeps of a session, so that the session outlives a restart of the server.
+//! The data of a session that a journal stores, so that the session survives a restart of the
+//! server.
 //!
-//! Invariant: a record that this code has encoded can be decoded by it. Other bytes are refused,
-//! and never make it allocate more than they are long.
+//! Invariant: every record that this code encodes can be decoded. Other bytes are refused, and
+//! decoding them never allocates more memory than their length.
 
 use dafs_types::{ClientId, Verifier};
 
@@ -12,7 +13,7 @@ use crate::limits::{CLIENT_OWNER_BYTES_MAX, SLOTS_MAX};
 use crate::operation::OperationSet;
 use crate::peer::{PeerId, Principal, Protection};
 
-/// A session and its client, as a journal keeps them.
+/// A session and its client, as a journal stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     /// The client id of the client.
@@ -39,9 +40,9 @@ pub struct SessionRecord {
     pub fore: ChannelAttributes,
     /// The attributes of the back channel.
     pub back: ChannelAttributes,
-    /// The parameters of callbacks, if the server can send any.
+    /// The parameters of callbacks; `None` if the server can send no callbacks to the client.
     pub callbacks: Option<CallbackParameters>,
-    /// The last journaled request of each slot that has one.
+    /// The last journaled request of each slot; empty slots are left out.
     pub slots: Vec<SlotRecord>,
 }
 
@@ -83,7 +84,7 @@ impl SessionRecord {
         self.flags & create_flags::CONN_BACK_CHAN != 0
     }
 
-    /// Decodes a record; `None` if the bytes are not one whole record.
+    /// Decodes a record; `None` if the bytes are not exactly one record.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let from = &mut &*bytes;

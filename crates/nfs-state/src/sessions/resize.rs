@@ -1,21 +1,21 @@
-//! The number of slots of each session: it shrinks when the memory for replies runs out, and grows
-//! again afterwards (RFC 8881 section 2.10.6.1).
+//! The number of slots of each session. It is reduced when the memory for kept replies runs out,
+//! and increased again afterwards (RFC 8881 section 2.10.6.1).
 
 use super::table::{Sessions, slot_bytes};
 use crate::keys::SessionKey;
 
-/// A session whose client is asked to use fewer slots. The replies of SEQUENCE tell the client; the
-/// server may also send CB_RECALL_SLOT to a client that sends nothing.
+/// A session whose client must use fewer slots. The client learns this from the reply to its next
+/// SEQUENCE. To a client that sends no requests, the server may send CB_RECALL_SLOT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRecall {
-    /// The session that is to use fewer slots.
+    /// The session whose client must use fewer slots.
     pub session: SessionKey,
     /// The highest slot that the client may use from now on.
     pub target_highest_slot: u32,
 }
 
 impl Sessions {
-    /// Begins a request on a slot, and gives back the memory of slots that went out of use.
+    /// Begins a request on a slot. Releases the memory of slots that the client no longer uses.
     pub(crate) fn start(
         &mut self,
         key: SessionKey,
@@ -29,8 +29,8 @@ impl Sessions {
         self.reserved -= u64::from(retired) * slot_bytes(&session.fore);
     }
 
-    /// Adapts the numbers of slots to the memory that is free. Returns the sessions whose clients
-    /// are newly asked to use fewer slots. The caller must call this about once a second.
+    /// Adapts the numbers of slots to the free memory. Returns the sessions whose clients must now
+    /// use fewer slots than before. The caller must call this about once a second.
     pub fn balance(&mut self) -> Vec<SlotRecall> {
         let limit = self.config.replies_bytes_max;
         if self.reserved > limit - limit / 4 {
@@ -48,7 +48,7 @@ impl Sessions {
         let mut recalls = Vec::new();
         for (key, session) in self.table.iter_mut() {
             let (enforced, target) = (session.slots.enforced(), session.slots.target());
-            // A session that still is to follow the last request is not asked again.
+            // Skip a session whose client has not yet reduced its slots as it was last asked to.
             if enforced > 1 && target == enforced {
                 session.slots.set_target(enforced / 2);
                 let target_highest_slot = session.slots.target() - 1;
@@ -58,7 +58,8 @@ impl Sessions {
         recalls
     }
 
-    /// Gives sessions back the slots that they had at first, as far as the memory reaches.
+    /// Increases the number of slots of sessions up to their original number, as far as there is
+    /// memory.
     fn grow_all(&mut self, mut free: u64) {
         for session in self.table.values_mut() {
             let (enforced, wanted) = (session.slots.enforced(), session.fore.requests_max);

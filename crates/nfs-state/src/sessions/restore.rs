@@ -1,4 +1,4 @@
-//! Sessions from before a restart of the server.
+//! Restores sessions that existed before a restart of the server.
 
 use super::record::SessionRecord;
 use super::slots::SlotTable;
@@ -11,8 +11,8 @@ impl Sessions {
     /// Checks whether a session can be restored from a record.
     ///
     /// # Errors
-    /// INVAL if the record is from this run of the server, exceeds a limit, or names a session
-    /// that exists; DELAY if there is no memory for the session.
+    /// INVAL if the record was written in this run of the server, exceeds a limit, or names a
+    /// session that already exists; DELAY if there is no memory for the session.
     pub(crate) fn check_restore(&self, record: &SessionRecord) -> Result<(), Nfs4Error> {
         let slots = record.fore.requests_max;
         let is_known = self.find(record.session).is_ok();
@@ -28,7 +28,8 @@ impl Sessions {
         if is_full { Err(Nfs4Error::Delay) } else { Ok(()) }
     }
 
-    /// Adds the session of a record, with the numbers of its journaled requests.
+    /// Adds the session of a record. Its slots get the sequence numbers of their journaled
+    /// requests.
     pub(crate) fn restore(
         &mut self,
         client: ClientKey,

@@ -1,4 +1,4 @@
-//! One session: its id, its channels and its back channel's parameters.
+//! One session: its id, its channels, and the parameters of its back channel.
 
 use smallvec::SmallVec;
 
@@ -10,17 +10,17 @@ use crate::peer::Principal;
 
 /// The flags of CREATE_SESSION (RFC 8881 section 18.36.1).
 pub mod create_flags {
-    /// The session outlives a restart of the server.
+    /// The session survives a restart of the server.
     pub const PERSIST: u32 = 0x1;
-    /// The connection is bound to the back channel, too.
+    /// The connection of the request is also bound to the back channel.
     pub const CONN_BACK_CHAN: u32 = 0x2;
-    /// The connection is stepped up to RDMA, which this server never does.
+    /// The connection of the request switches to RDMA, which this server does not support.
     pub const CONN_RDMA: u32 = 0x4;
     /// All flags that a client may set.
     pub const ALL: u32 = PERSIST | CONN_BACK_CHAN | CONN_RDMA;
 }
 
-/// The credential that the client expects in callbacks.
+/// A credential that the client accepts in callbacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CallbackSecurity {
     /// Callbacks have no credential: AUTH_NONE.
@@ -28,12 +28,12 @@ pub enum CallbackSecurity {
     None,
     /// Callbacks name a user and a group: AUTH_SYS.
     System {
-        /// The number of the user.
+        /// The numeric user id that callbacks state.
         user: u32,
-        /// The number of the group.
+        /// The numeric group id that callbacks state.
         group: u32,
     },
-    /// Callbacks are protected by RPCSEC_GSS, which this server does not do.
+    /// Callbacks are protected by RPCSEC_GSS, which this server does not support.
     Gss,
 }
 
@@ -42,13 +42,13 @@ pub enum CallbackSecurity {
 pub struct CallbackParameters {
     /// The RPC program of the client's callback service.
     pub program: u32,
-    /// The credential that the client expects in callbacks.
+    /// The credential that the server uses in callbacks.
     pub security: CallbackSecurity,
 }
 
 impl CallbackParameters {
-    /// Chooses the first credential that this server can use. `None` if the client accepts only
-    /// others. A client that lists no credentials gets callbacks without one.
+    /// Chooses the first credential in `offered` that this server supports. `None` if it supports
+    /// none of them. If `offered` is empty, callbacks have no credential.
     #[must_use]
     pub fn choose(program: u32, offered: &[CallbackSecurity]) -> Option<Self> {
         let usable = |security: &&CallbackSecurity| **security != CallbackSecurity::Gss;
@@ -76,11 +76,12 @@ pub(crate) struct Session {
     pub back: ChannelAttributes,
     pub slots: SlotTable,
     pub bindings: SmallVec<[Binding; 2]>,
-    /// `None` if the client accepts no callbacks that this server can send.
+    /// The parameters of callbacks; `None` if the client accepts no callbacks that this server can
+    /// send.
     pub callbacks: Option<CallbackParameters>,
     /// True if the client has asked for a back channel.
     pub wants_back: bool,
-    /// True if the client has answered a callback with an error of the session.
+    /// True if the client has replied to a callback with an error that concerns the session.
     pub has_back_fault: bool,
 }
 
@@ -95,7 +96,7 @@ impl Session {
         self.wants_back && !self.bindings.iter().any(|binding| binding.is_back)
     }
 
-    /// Returns true if the session outlives a restart of the server.
+    /// Returns true if the session survives a restart of the server.
     pub(crate) fn is_persistent(&self) -> bool {
         self.flags & create_flags::PERSIST != 0
     }
@@ -114,7 +115,7 @@ pub struct SessionView<'a> {
     pub fore: ChannelAttributes,
     /// The attributes of the back channel.
     pub back: ChannelAttributes,
-    /// The parameters of callbacks, if the server can send any.
+    /// The parameters of callbacks; `None` if the server can send no callbacks to the client.
     pub callbacks: Option<&'a CallbackParameters>,
     /// The number of connections that are bound to the session.
     pub connection_count: usize,
@@ -122,6 +123,6 @@ pub struct SessionView<'a> {
     pub running_count: u32,
     /// The number of slots that the client may use.
     pub slot_count: u32,
-    /// The number of slots that the client is asked to use.
+    /// The number of slots that the server wants the client to use.
     pub slot_target: u32,
 }

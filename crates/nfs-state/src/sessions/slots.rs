@@ -10,10 +10,11 @@
 //!                  restored (after a restart of the server)
 //! ```
 //!
-//! After a restart the server does not know the last number of a slot, because requests that
-//! change nothing are not journaled. The first request of a slot is therefore a repeat if it has
-//! the journaled number, and new if it has another. This is sound, because the old connections
-//! ended with the server, and a client only repeats requests that have had no reply.
+//! After a restart, the server does not know the last sequence number of a slot, because only
+//! requests that change something are journaled. So the first request of a slot counts as a repeat
+//! if it has the journaled number, and as new if it has another number. This is correct, because
+//! the old connections ended with the server, and a client repeats only requests that have received
+//! no reply.
 
 use crate::Nfs4Error;
 
@@ -23,7 +24,7 @@ pub(crate) struct SlotTable {
     slots: Vec<Slot>,
     /// The number of slots that the client may use.
     enforced: u32,
-    /// The number of slots that the client is asked to use.
+    /// The number of slots that the server wants the client to use.
     target: u32,
     /// The number of changes of the target, modulo 2^32.
     generation: u32,
@@ -34,9 +35,10 @@ pub(crate) struct SlotTable {
 struct Slot {
     sequence: u32,
     phase: Phase,
-    /// True if the slot was out of use, so that its client may begin with number 1 again.
+    /// True if the slot was removed and added again, so that its client may start again with
+    /// sequence number 1.
     is_reused: bool,
-    /// The generation of the target that the last reply of this slot contained.
+    /// The generation of the target that was sent in the last reply on this slot.
     told: u32,
     checksum: u64,
     reply: Vec<u8>,
@@ -54,14 +56,14 @@ enum Phase {
 /// The decision about the sequence number of a request on its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotDecision {
-    /// The request is new and may be carried out.
+    /// The request is new and may be executed.
     New,
-    /// The request was carried out before a restart of the server. Its results are to be made
-    /// again, and the outcome of its journaled operation is kept elsewhere.
+    /// The request was executed before a restart of the server. The caller must build its reply
+    /// again, from the journaled outcome of its operation.
     Resume,
-    /// The request repeats the slot's last one, whose reply was kept.
+    /// The request repeats the last request of the slot, and its reply was kept.
     Repeat,
-    /// The request repeats the slot's last one, whose reply was not kept.
+    /// The request repeats the last request of the slot, and its reply was not kept.
     RepeatNotKept,
 }
 
@@ -72,7 +74,7 @@ impl SlotTable {
         Self { slots, enforced: count, target: count, generation: 0, running: 0 }
     }
 
-    /// Creates a table from the numbers that the journal has for some of the slots.
+    /// Creates a table with the journaled sequence numbers of some of the slots.
     pub(crate) fn restored(count: u32, journaled: impl Iterator<Item = (u32, u32)>) -> Self {
         let mut table = Self::new(count);
         for slot in &mut table.slots {
@@ -92,7 +94,7 @@ impl SlotTable {
         self.enforced
     }
 
-    /// Returns the number of slots that the client is asked to use.
+    /// Returns the number of slots that the server wants the client to use.
     pub(crate) fn target(&self) -> u32 {
         self.target
     }
@@ -102,11 +104,12 @@ impl SlotTable {
         self.running
     }
 
-    /// Decides about a sequence number. Nothing changes.
+    /// Decides on a request by its sequence number. Changes nothing.
     ///
     /// # Errors
-    /// BADSLOT; DELAY for a repeat of a request in progress; SEQ_MISORDERED; SEQ_FALSE_RETRY if the
-    /// repeat has other content than the first request.
+    /// BADSLOT if there is no such slot; DELAY for a repeat of a request in progress;
+    /// SEQ_MISORDERED if the sequence number is neither the last one nor the next one;
+    /// SEQ_FALSE_RETRY if the content of a repeat differs from that of the first request.
     pub(crate) fn check(
         &self,
         slot: u32,
@@ -134,8 +137,8 @@ impl SlotTable {
         }
     }
 
-    /// Begins a request that [`SlotTable::check`] has found to be new, or to be resumed. Returns
-    /// the number of slots that went out of use, because the client has shown that it knows the
+    /// Begins a request for which [`SlotTable::check`] has returned `New` or `Resume`. Returns the
+    /// number of slots that were removed, because the request shows that the client knows the
     /// target and uses no slot beyond it.
     pub(crate) fn start(&mut self, slot: u32, sequence: u32, checksum: u64, highest: u32) -> u32 {
         let generation = self.generation;
@@ -155,8 +158,8 @@ impl SlotTable {
         0
     }
 
-    /// Ends a request. The reply is `None` if it need not be kept. Returns false if the slot has no
-    /// such request in progress.
+    /// Ends a request. `reply` is `None` if no reply need be kept. Returns false if this request is
+    /// not in progress on the slot.
     pub(crate) fn finish(&mut self, slot: u32, sequence: u32, reply: Option<&[u8]>) -> bool {
         let Some(slot) = self.slots.get_mut(slot as usize) else { return false };
         if slot.phase != Phase::Running || slot.sequence != sequence {
@@ -179,7 +182,8 @@ impl SlotTable {
         (slot.phase == Phase::Kept).then_some(slot.reply.as_slice())
     }
 
-    /// Asks the client to use this many slots, at least one and at most as many as it may use.
+    /// Sets the number of slots that the client must reduce its use to: at least one, at most the
+    /// number that it may use now.
     pub(crate) fn set_target(&mut self, count: u32) {
         let count = count.clamp(1, self.enforced);
         if count != self.target {
@@ -188,7 +192,7 @@ impl SlotTable {
         }
     }
 
-    /// Lets the client use this many slots, if they are more than now.
+    /// Increases the number of slots that the client may use to `count`, if it is smaller.
     pub(crate) fn grow(&mut self, count: u32) {
         let count = count.min(self.slots.len() as u32);
         if count > self.enforced {
@@ -197,8 +201,8 @@ impl SlotTable {
         self.set_target(self.enforced);
     }
 
-    /// Takes the slots beyond the target out of use, if none of them has a request in progress.
-    /// Returns their number.
+    /// Removes the slots beyond the target, if none of them has a request in progress. Returns the
+    /// number of removed slots.
     fn shrink(&mut self) -> u32 {
         let (target, enforced) = (self.target as usize, self.enforced as usize);
         let retired = &mut self.slots[target..enforced];

@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::peer::{ConnectionId, Principal};
 
-/// The sessions of each connection.
+/// The sessions to which each connection is bound.
 pub(crate) type ByConnection = QuickMap<ConnectionId, SmallVec<[SessionKey; 1]>>;
 
 /// All sessions of a server.
@@ -26,7 +26,7 @@ pub struct Sessions {
     pub(super) table: Slab<Session, SessionTag>,
     by_id: QuickMap<SessionId4, SessionKey>,
     pub(super) by_connection: ByConnection,
-    /// The bytes that are set aside for kept replies.
+    /// The number of bytes that are reserved for kept replies.
     pub(super) reserved: u64,
 }
 
@@ -64,7 +64,7 @@ impl Sessions {
         self.table.len()
     }
 
-    /// Returns the number of bytes that are set aside for kept replies.
+    /// Returns the number of bytes that are reserved for kept replies.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved
@@ -106,8 +106,8 @@ impl Sessions {
         self.table.get_mut(key.0)
     }
 
-    /// Adds a session. It gets as many slots as it asks for, as far as there is memory for their
-    /// replies. `random` makes its id hard to guess.
+    /// Adds a session. It gets as many slots as it asks for, unless there is too little memory for
+    /// their replies. `random` becomes part of its id, which is therefore hard to guess.
     ///
     /// # Errors
     /// DELAY if the table or the memory for replies is full.
@@ -128,7 +128,8 @@ impl Sessions {
         Ok(self.insert(new, id, slot_count, SlotTable::new(slot_count)))
     }
 
-    /// Adds a session with this id and these slots, for which there is memory.
+    /// Adds a session with this id and these slots. The caller has checked that there is memory for
+    /// them.
     pub(super) fn insert(
         &mut self,
         new: NewSession,
@@ -167,7 +168,7 @@ impl Sessions {
     }
 }
 
-/// Returns the number of bytes that are set aside for one slot.
+/// Returns the number of bytes that are reserved for the kept reply of one slot.
 pub(super) fn slot_bytes(fore: &ChannelAttributes) -> u64 {
     u64::from(fore.kept_bytes_max.max(KEPT_REPLY_BYTES_MIN))
 }
