@@ -58,3 +58,19 @@ impl SessionId4 {
         (self.number() >> 32) as u32
     }
 }
+
+/// The key of a callback. After the callback has ended, the key refers to no callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallbackKey(pub(crate) Key<CallbackTag>);
+
+/// The type parameter of the keys of callbacks, whose type is private.
+#[derive(Clone, Copy, Debug)]
+pub enum CallbackTag {}
+
+/// The key of a state that a state id names. After the state has ended, the key refers to no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateKey(pub(crate) Key<StateTag>);
+
+/// The type parameter of the keys of states, whose type is private.
+#[derive(Clone, Copy, Debug)]
+pub enum StateTag {}

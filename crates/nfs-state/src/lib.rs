@@ -20,6 +20,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod callbacks;
 mod clients;
 mod error;
 mod keys;
@@ -29,16 +30,20 @@ mod operation;
 mod peer;
 mod sessions;
 
+pub use callbacks::{CallbackEvent, CallbackOutcome, CallbackReply, ReferringCall};
 pub use clients::{
     ClientView, Clients, CreateSequence, CreatedSession, EndReason, EndedClient, ExchangeId,
     Exchanged, exchange_flags,
 };
 pub use error::Nfs4Error;
-pub use keys::{ClientKey, ClientTag, SessionId4, SessionKey, SessionTag};
+pub use keys::{
+    CallbackKey, CallbackTag, ClientKey, ClientTag, SessionId4, SessionKey, SessionTag, StateKey,
+    StateTag,
+};
 pub use limits::StateConfig;
 pub use machine::{
-    Admitted, BoundConnection, CreateSession, CreateSessionOutcome, NfsState, Notice, RequestKey,
-    SequenceAsk, SequenceReply, Sequenced, status_flags,
+    Admitted, BoundConnection, CallbackToSend, CreateSession, CreateSessionOutcome, NfsState,
+    Notice, RequestKey, SequenceAsk, SequenceReply, Sequenced, status_flags,
 };
 pub use operation::{OperationNumber, OperationSet};
 pub use peer::{Caller, ConnectionId, PeerId, Principal, Protection, ProtectionAsk, Service};

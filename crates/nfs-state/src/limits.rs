@@ -65,7 +65,7 @@ pub const CALLBACKS_MAX: u32 = 65_536;
 /// no reply.
 pub const CALLBACK_REPLY_TIME: Duration = Duration::from_secs(10);
 /// The time after which the server repeats a callback that the client has postponed.
-pub const CALLBACK_RETRY_TIME: Duration = Duration::from_millis(200);
+pub const CALLBACK_RETRY_TIME: Duration = Duration::from_secs(1);
 
 /// The maximum number of state ids of all clients.
 pub const STATES_MAX: u32 = 1 << 20;

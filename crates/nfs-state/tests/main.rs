@@ -2,6 +2,7 @@
 //!
 //! They are one binary, because linking many takes longer than running them.
 
+mod callbacks;
 mod clients;
 mod common;
 mod exchange_model;

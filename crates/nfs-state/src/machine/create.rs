@@ -166,7 +166,7 @@ impl NfsState {
         self.bind(key, caller.connection, is_fore, is_back, now)?;
         let session = self.sessions.get_mut(key).ok_or(Nfs4Error::BadSession)?;
         if is_back {
-            session.has_back_fault = false;
+            session.is_back_silent = false;
             if !std::mem::replace(&mut session.wants_back, true)
                 && let Some(client) = self.clients.get_mut(client)
             {
@@ -304,12 +304,16 @@ impl NfsState {
         if let Some(client) = self.clients.get_mut(client) {
             client.back_connections = (client.back_connections + gained).saturating_sub(lost);
         }
+        if gained > 0 {
+            self.callbacks.touch(client);
+        }
         Ok(())
     }
 
     /// Removes a session, and subtracts it from the counts in its client's record.
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
+        self.requeue(&session);
         if let Some(client) = self.clients.get_mut(session.client) {
             client.sessions.retain(|session| *session != key);
             client.running -= session.slots.running();

@@ -4,6 +4,7 @@
 //! Invariant: a session, a callback and a state id exist only as long as the record of the client
 //! that they belong to.
 
+mod callbacks;
 mod create;
 mod restore;
 mod sequence;
@@ -13,11 +14,13 @@ use std::collections::VecDeque;
 
 use dafs_types::Moment;
 
+pub use callbacks::CallbackToSend;
 pub use create::{BoundConnection, CreateSession, CreateSessionOutcome};
 pub use sequence::{Admitted, RequestKey, SequenceAsk, SequenceReply, Sequenced, status_flags};
 pub use upkeep::Notice;
 
 use crate::Nfs4Error;
+use crate::callbacks::Callbacks;
 use crate::clients::{Clients, ExchangeId, Exchanged};
 use crate::limits::StateConfig;
 use crate::peer::Caller;
@@ -29,6 +32,7 @@ pub struct NfsState {
     pub(crate) config: StateConfig,
     pub(crate) clients: Clients,
     pub(crate) sessions: Sessions,
+    pub(crate) callbacks: Callbacks,
     notices: VecDeque<Notice>,
 }
 
@@ -40,6 +44,7 @@ impl NfsState {
             config,
             clients: Clients::new(config),
             sessions: Sessions::new(config),
+            callbacks: Callbacks::new(),
             notices: VecDeque::new(),
         }
     }

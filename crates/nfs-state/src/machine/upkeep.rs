@@ -3,6 +3,7 @@
 use dafs_types::Moment;
 
 use super::NfsState;
+use crate::callbacks::CallbackEvent;
 use crate::clients::EndedClient;
 use crate::keys::ClientKey;
 use crate::peer::ConnectionId;
@@ -13,6 +14,8 @@ use crate::sessions::SlotRecall;
 pub enum Notice {
     /// A client has ended. The server must release everything that the client holds.
     Ended(EndedClient),
+    /// A callback has ended.
+    Callback(CallbackEvent),
     /// A client must use fewer slots. The server may send CB_RECALL_SLOT, so that the client learns
     /// this immediately.
     RecallSlots(SlotRecall),
@@ -23,6 +26,7 @@ impl NfsState {
     pub fn on_time(&mut self, now: Moment) {
         self.clients.on_time(now);
         self.end_clients();
+        self.on_callback_time(now);
         let recalls = self.sessions.balance();
         self.notices.extend(recalls.into_iter().map(Notice::RecallSlots));
     }
@@ -34,6 +38,7 @@ impl NfsState {
             if let Some(client) = client {
                 client.back_connections -= 1;
             }
+            self.strand(key, connection);
         }
     }
 
@@ -62,6 +67,7 @@ impl NfsState {
             for key in std::mem::take(&mut ended.sessions) {
                 self.remove_session(key);
             }
+            self.callbacks.remove_client(ended.key);
             self.notices.push_back(Notice::Ended(ended));
         }
     }

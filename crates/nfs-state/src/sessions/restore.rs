@@ -5,7 +5,7 @@ use super::slots::SlotTable;
 use super::table::{NewSession, Sessions, slot_bytes};
 use crate::Nfs4Error;
 use crate::keys::{ClientKey, SessionKey};
-use crate::limits::{KEPT_REPLY_BYTES_MAX, SLOTS_MAX};
+use crate::limits::{BACK_SLOTS_MAX, KEPT_REPLY_BYTES_MAX, SLOTS_MAX};
 
 impl Sessions {
     /// Checks whether a session can be restored from a record.
@@ -17,6 +17,7 @@ impl Sessions {
         let slots = record.fore.requests_max;
         let is_known = self.find(record.session).is_ok();
         let is_valid = (1..=SLOTS_MAX).contains(&slots)
+            && record.back.requests_max <= BACK_SLOTS_MAX
             && record.fore.kept_bytes_max <= KEPT_REPLY_BYTES_MAX
             && record.session.epoch() != self.config.epoch;
         if is_known || !is_valid {

@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::attributes::ChannelAttributes;
 use super::connections::Binding;
 use super::slots::SlotTable;
+use crate::callbacks::BackSlots;
 use crate::keys::{ClientKey, SessionId4};
-use crate::peer::Principal;
+use crate::peer::{ConnectionId, Principal};
 
 /// The flags of CREATE_SESSION (RFC 8881 section 18.36.1).
 pub mod create_flags {
@@ -81,8 +82,11 @@ pub(crate) struct Session {
     pub callbacks: Option<CallbackParameters>,
     /// True if the client has asked for a back channel.
     pub wants_back: bool,
+    pub back_slots: BackSlots,
     /// True if the client has replied to a callback with an error that concerns the session.
     pub has_back_fault: bool,
+    /// True if the client has not replied to a callback for a long time.
+    pub is_back_silent: bool,
 }
 
 impl Session {
@@ -91,9 +95,22 @@ impl Session {
         self.bindings.iter().filter(|binding| binding.is_back).count() as u32
     }
 
-    /// Returns true if the client has asked for a back channel that has no connection now.
+    /// Returns the connection of the back channel that was used last.
+    pub(crate) fn back_connection(&self) -> Option<ConnectionId> {
+        let back = self.bindings.iter().filter(|binding| binding.is_back);
+        back.max_by_key(|binding| binding.used).map(|binding| binding.connection)
+    }
+
+    /// Returns true if callbacks can be sent.
+    pub(crate) fn can_call_back(&self) -> bool {
+        let is_sound = self.wants_back && !self.has_back_fault && self.callbacks.is_some();
+        is_sound && self.bindings.iter().any(|binding| binding.is_back)
+    }
+
+    /// Returns true if the client has asked for a back channel that does not work now.
     pub(crate) fn has_lost_back(&self) -> bool {
-        self.wants_back && !self.bindings.iter().any(|binding| binding.is_back)
+        let has_connection = self.bindings.iter().any(|binding| binding.is_back);
+        self.wants_back && (self.is_back_silent || !has_connection)
     }
 
     /// Returns true if the session survives a restart of the server.

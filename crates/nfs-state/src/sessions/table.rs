@@ -9,6 +9,7 @@ use super::connections::forget;
 use super::session::{CallbackParameters, Session, SessionView};
 use super::slots::SlotTable;
 use crate::Nfs4Error;
+use crate::callbacks::BackSlots;
 use crate::keys::{ClientKey, SessionId4, SessionKey, SessionTag};
 use crate::limits::{
     KEPT_REPLY_BYTES_MIN, REPLIES_BYTES_MAX, REPLIES_SHARE, SESSION_REPLIES_BYTES_MAX, StateConfig,
@@ -150,7 +151,9 @@ impl Sessions {
             bindings: SmallVec::new(),
             callbacks: new.callbacks,
             wants_back: new.wants_back,
+            back_slots: BackSlots::new(new.back.requests_max),
             has_back_fault: false,
+            is_back_silent: false,
         }));
         self.by_id.insert(id, key);
         key
