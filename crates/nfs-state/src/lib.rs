@@ -29,6 +29,7 @@ mod machine;
 mod operation;
 mod peer;
 mod sessions;
+mod state_ids;
 
 pub use callbacks::{CallbackEvent, CallbackOutcome, CallbackReply, ReferringCall};
 pub use clients::{
@@ -50,4 +51,7 @@ pub use peer::{Caller, ConnectionId, PeerId, Principal, Protection, ProtectionAs
 pub use sessions::{
     BindDirection, BoundDirection, CallbackParameters, CallbackSecurity, ChannelAttributes,
     SessionRecord, SessionView, Sessions, SlotDecision, SlotRecall, SlotRecord, create_flags,
+};
+pub use state_ids::{
+    Checked, FileNumber, KindSet, Revocation, SpecialId, StateKind, StateView, Stateid4,
 };

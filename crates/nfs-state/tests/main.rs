@@ -8,3 +8,4 @@ mod common;
 mod exchange_model;
 mod sessions;
 mod slot_model;
+mod states;

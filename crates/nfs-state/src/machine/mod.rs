@@ -8,6 +8,7 @@ mod callbacks;
 mod create;
 mod restore;
 mod sequence;
+mod states;
 mod upkeep;
 
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use crate::clients::{Clients, ExchangeId, Exchanged};
 use crate::limits::StateConfig;
 use crate::peer::Caller;
 use crate::sessions::Sessions;
+use crate::state_ids::States;
 
 /// The state of all clients of NFSv4.1 and their sessions.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub struct NfsState {
     pub(crate) clients: Clients,
     pub(crate) sessions: Sessions,
     pub(crate) callbacks: Callbacks,
+    pub(crate) states: States,
     notices: VecDeque<Notice>,
 }
 
@@ -45,6 +48,7 @@ impl NfsState {
             clients: Clients::new(config),
             sessions: Sessions::new(config),
             callbacks: Callbacks::new(),
+            states: States::new(config.epoch),
             notices: VecDeque::new(),
         }
     }

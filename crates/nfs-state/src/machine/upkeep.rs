@@ -68,6 +68,7 @@ impl NfsState {
                 self.remove_session(key);
             }
             self.callbacks.remove_client(ended.key);
+            self.remove_states(ended.key);
             self.notices.push_back(Notice::Ended(ended));
         }
     }

@@ -1,0 +1,242 @@
+//! Opens, locks, delegations and layouts, as far as their state ids are concerned. What they hold
+//! is decided elsewhere; this code is told what was granted and released.
+
+use super::NfsState;
+use crate::Nfs4Error;
+use crate::keys::{ClientKey, StateKey};
+use crate::state_ids::{
+    Checked, FileNumber, KindSet, NewState, Revocation, StateKind, StateView, Stateid4,
+};
+
+impl NfsState {
+    /// Returns the open of a file by an open owner.
+    #[must_use]
+    pub fn find_open(&self, client: ClientKey, owner: &[u8], file: FileNumber) -> Option<StateKey> {
+        let kind = StateKind::Open;
+        self.states.find(&NewState { client, kind, file, owner, inner: 0, open: None })
+    }
+
+    /// Records that an open owner has opened a file, for the first time or again. `inner` is the
+    /// number by which the file half knows the open.
+    ///
+    /// # Errors
+    /// STALE_CLIENTID if the client is gone; NOSPC if there are too many states or owners; INVAL if
+    /// the owner's name is too long.
+    pub fn opened(
+        &mut self,
+        client: ClientKey,
+        owner: &[u8],
+        file: FileNumber,
+        inner: u64,
+    ) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let kind = StateKind::Open;
+        self.granted(&NewState { client, kind, file, owner, inner, open: None })
+    }
+
+    /// Returns the state of a lock owner under an open.
+    #[must_use]
+    pub fn find_lock(&self, open: StateKey, owner: &[u8]) -> Option<StateKey> {
+        self.states.find(&self.new_lock(open, owner, 0).ok()?)
+    }
+
+    /// Records that a lock owner has locked a range under an open, for the first time or again.
+    ///
+    /// # Errors
+    /// BAD_STATEID if the open has ended; otherwise as [`NfsState::opened`].
+    pub fn locked(
+        &mut self,
+        open: StateKey,
+        owner: &[u8],
+        inner: u64,
+    ) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let (key, id) = self.granted(&self.new_lock(open, owner, inner)?)?;
+        self.states.set_locks(key, true);
+        Ok((key, id))
+    }
+
+    fn new_lock<'a>(
+        &self,
+        open: StateKey,
+        owner: &'a [u8],
+        inner: u64,
+    ) -> Result<NewState<'a>, Nfs4Error> {
+        let view = self.states.view(open).ok_or(Nfs4Error::BadStateId)?;
+        let is_open = view.kind == StateKind::Open && view.revoked.is_none();
+        if !is_open {
+            return Err(Nfs4Error::BadStateId);
+        }
+        let (client, kind, file) = (view.client, StateKind::Lock, view.file);
+        Ok(NewState { client, kind, file, owner, inner, open: Some(open) })
+    }
+
+    /// Records that a lock owner has unlocked a range. `has_locks` is true if it still has others
+    /// in this file. Returns the new id of the state.
+    pub fn unlocked(&mut self, key: StateKey, has_locks: bool) -> Option<Stateid4> {
+        self.states.set_locks(key, has_locks);
+        self.changed(key)
+    }
+
+    /// Records that a client has got the delegation of a file, or another kind of it.
+    ///
+    /// # Errors
+    /// As [`NfsState::opened`].
+    pub fn delegated(
+        &mut self,
+        client: ClientKey,
+        file: FileNumber,
+        inner: u64,
+    ) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let kind = StateKind::Delegation;
+        self.granted(&NewState { client, kind, file, owner: &[], inner, open: None })
+    }
+
+    /// Records that a client has got a layout of a file, or another part of it.
+    ///
+    /// # Errors
+    /// As [`NfsState::opened`].
+    pub fn laid_out(
+        &mut self,
+        client: ClientKey,
+        file: FileNumber,
+        inner: u64,
+    ) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let kind = StateKind::Layout;
+        self.granted(&NewState { client, kind, file, owner: &[], inner, open: None })
+    }
+
+    fn granted(&mut self, new: &NewState<'_>) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let client = self.clients.get_mut(new.client).ok_or(Nfs4Error::StaleClientId)?;
+        let key = match self.states.find(new) {
+            Some(key) => {
+                self.states.change(key, Some(new.inner));
+                key
+            }
+            None => {
+                let key = self.states.add(new)?;
+                client.states += 1;
+                key
+            }
+        };
+        let id = self.states.id(key).ok_or(Nfs4Error::BadStateId)?;
+        Ok((key, id))
+    }
+
+    /// Counts a change of a state, such as OPEN_DOWNGRADE. Returns its new id.
+    pub fn changed(&mut self, key: StateKey) -> Option<Stateid4> {
+        self.states.change(key, None);
+        self.states.id(key)
+    }
+
+    /// Returns the visible part of a state; `None` if it has ended.
+    #[must_use]
+    pub fn state(&self, key: StateKey) -> Option<StateView<'_>> {
+        self.states.view(key)
+    }
+
+    /// Returns the current id of a state.
+    #[must_use]
+    pub fn state_id(&self, key: StateKey) -> Option<Stateid4> {
+        self.states.id(key)
+    }
+
+    /// Returns the number of states of all clients.
+    #[must_use]
+    pub fn state_count(&self) -> usize {
+        self.states.count()
+    }
+
+    /// Returns the number of open owners and lock owners of all clients.
+    #[must_use]
+    pub fn owner_count(&self) -> usize {
+        self.states.owner_count()
+    }
+
+    /// Iterates over the states of a client.
+    pub fn states_of(&self, client: ClientKey) -> impl Iterator<Item = StateView<'_>> {
+        self.states.of_client(client).filter_map(|key| self.states.view(key))
+    }
+
+    /// Decides whether a client may use a state id for an operation that accepts these kinds. If
+    /// `file` is given, the state must be about this file. The id that stands for the current one
+    /// must have been replaced before.
+    ///
+    /// # Errors
+    /// BAD_STATEID for an id that names no such state of this client; STALE_STATEID for one from
+    /// before a restart; OLD_STATEID; EXPIRED, ADMIN_REVOKED or DELEG_REVOKED for a revoked state.
+    pub fn check_state(
+        &self,
+        client: ClientKey,
+        id: &Stateid4,
+        accepted: KindSet,
+        file: Option<FileNumber>,
+    ) -> Result<Checked, Nfs4Error> {
+        self.states.check(client, id, accepted, file)
+    }
+
+    /// Decides on one state id of TEST_STATEID.
+    ///
+    /// # Errors
+    /// The status of the id, if it is not valid.
+    pub fn test_state(&self, client: ClientKey, id: &Stateid4) -> Result<(), Nfs4Error> {
+        self.states.check(client, id, KindSet::ALL, None).map(|_| ())
+    }
+
+    /// Handles FREE_STATEID. Returns the number by which the file half knows the state.
+    ///
+    /// # Errors
+    /// LOCKS_HELD if the state is in force; BAD_STATEID; STALE_STATEID; OLD_STATEID.
+    pub fn free_state(&mut self, client: ClientKey, id: &Stateid4) -> Result<u64, Nfs4Error> {
+        let key = self.states.check_free(client, id)?;
+        let inner = self.states.view(key).map_or(0, |view| view.inner);
+        self.ended(key);
+        Ok(inner)
+    }
+
+    /// Checks whether an open may be closed.
+    ///
+    /// # Errors
+    /// LOCKS_HELD if a lock owner has locked ranges under it.
+    pub fn check_close(&self, open: StateKey) -> Result<(), Nfs4Error> {
+        let is_held = self.states.locks_of(open).iter().any(|lock| self.states.has_locks(*lock));
+        if is_held { Err(Nfs4Error::LocksHeld) } else { Ok(()) }
+    }
+
+    /// Records the end of a state: CLOSE, DELEGRETURN, the return of a layout. The locks under an
+    /// open end with it.
+    pub fn ended(&mut self, key: StateKey) {
+        for lock in self.states.locks_of(key).to_vec() {
+            self.ended(lock);
+        }
+        let Some((client, revoked)) = self.states.remove(key) else { return };
+        let Some(client) = self.clients.get_mut(client) else { return };
+        match revoked {
+            None => client.states -= 1,
+            Some(Revocation::Expired) => client.revoked.expired -= 1,
+            Some(Revocation::ByAdministrator) => client.revoked.by_administrator -= 1,
+            Some(Revocation::NotReturned) => client.revoked.recallable -= 1,
+        }
+    }
+
+    /// Revokes a state, and the locks under it if it is an open. The client is told by the flags in
+    /// replies of SEQUENCE until it has freed the ids.
+    pub fn revoke_state(&mut self, key: StateKey, reason: Revocation) {
+        for lock in self.states.locks_of(key).to_vec() {
+            self.revoke_state(lock, reason);
+        }
+        let Some(client) = self.states.revoke(key, reason) else { return };
+        let Some(client) = self.clients.get_mut(client) else { return };
+        client.states -= 1;
+        match reason {
+            Revocation::Expired => client.revoked.expired += 1,
+            Revocation::ByAdministrator => client.revoked.by_administrator += 1,
+            Revocation::NotReturned => client.revoked.recallable += 1,
+        }
+    }
+
+    /// Removes the states of a client that has ended.
+    pub(super) fn remove_states(&mut self, client: ClientKey) {
+        for key in self.states.of_client(client).collect::<Vec<_>>() {
+            self.ended(key);
+        }
+    }
+}

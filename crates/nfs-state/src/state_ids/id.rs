@@ -1,0 +1,126 @@
+//! The form of state ids in messages.
+//!
+//! The twelve bytes behind the sequence number contain the run of the server, the kind of state, and
+//! the place and generation of the state in its table:
+//!
+//! ```text
+//! 0        4  2 bits  30 bits        8          12
+//! ├─ epoch ─┼─ kind ─┼─ generation ──┼── index ──┤
+//! ```
+
+use dafs_base::Key;
+
+use super::view::StateKind;
+use crate::keys::StateKey;
+
+/// A state id in a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stateid4 {
+    /// The number of changes of the state. 0 in a request means the newest.
+    pub sequence: u32,
+    /// The name of the state.
+    pub other: [u8; 12],
+}
+
+impl Stateid4 {
+    /// The state id of a caller without an open.
+    pub const ANONYMOUS: Self = Self { sequence: 0, other: [0; 12] };
+    /// The state id of a caller without an open, who ignores the locks of others.
+    pub const BYPASS: Self = Self { sequence: u32::MAX, other: [0xff; 12] };
+    /// The state id that stands for the current one of the compound.
+    pub const CURRENT: Self = Self { sequence: 1, other: [0; 12] };
+    /// The state id that names no state, for the reply of CLOSE.
+    pub const INVALID: Self = Self { sequence: u32::MAX, other: [0; 12] };
+}
+
+/// A state id with a meaning of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialId {
+    /// [`Stateid4::ANONYMOUS`], which needs no open.
+    Anonymous,
+    /// [`Stateid4::BYPASS`], which ignores the locks of others.
+    Bypass,
+    /// [`Stateid4::CURRENT`], which the compound replaces.
+    Current,
+    /// [`Stateid4::INVALID`], and other ids that no server creates.
+    Invalid,
+}
+
+/// What a state id names, as far as its form tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Special(SpecialId),
+    State { epoch: u32, kind: StateKind, key: StateKey },
+}
+
+impl Stateid4 {
+    /// Creates the id of a state.
+    pub(crate) fn new(epoch: u32, kind: StateKind, key: StateKey, sequence: u32) -> Self {
+        let mut other = [0; 12];
+        other[..4].copy_from_slice(&epoch.to_be_bytes());
+        let word = u64::from(kind.tag()) << TAG_SHIFT | key.0.to_bits();
+        other[4..].copy_from_slice(&word.to_be_bytes());
+        Self { sequence, other }
+    }
+
+    /// Tells what the id names.
+    pub(crate) fn named(&self) -> Named {
+        let special = |id| Named::Special(id);
+        match (self.other, self.sequence) {
+            (ZEROS, 0) => return special(SpecialId::Anonymous),
+            (ZEROS, 1) => return special(SpecialId::Current),
+            (ONES, u32::MAX) => return special(SpecialId::Bypass),
+            (ZEROS | ONES, _) => return special(SpecialId::Invalid),
+            _ => {}
+        }
+        let mut words = [0; 12];
+        words.copy_from_slice(&self.other);
+        let [a, b, c, d, rest @ ..] = words;
+        let word = u64::from_be_bytes(rest);
+        Named::State {
+            epoch: u32::from_be_bytes([a, b, c, d]),
+            kind: StateKind::from_tag((word >> TAG_SHIFT) as u8),
+            key: StateKey(Key::from_bits(word & ((1 << TAG_SHIFT) - 1))),
+        }
+    }
+
+    /// Returns the special meaning of the id; `None` if it names a state.
+    #[must_use]
+    pub fn special(&self) -> Option<SpecialId> {
+        match self.named() {
+            Named::Special(id) => Some(id),
+            Named::State { .. } => None,
+        }
+    }
+}
+
+const ZEROS: [u8; 12] = [0; 12];
+const ONES: [u8; 12] = [0xff; 12];
+/// Keys of tables leave the two highest bits free.
+const TAG_SHIFT: u32 = 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_its_state() {
+        for (tag, kind) in StateKind::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(kind.tag()), tag);
+            let key = StateKey(Key::from_bits(3 << 32 | 77));
+            let id = Stateid4::new(9, kind, key, 4);
+            assert_eq!(id.named(), Named::State { epoch: 9, kind, key });
+            assert_eq!((id.special(), id.sequence), (None, 4));
+        }
+    }
+
+    #[test]
+    fn special_ids_are_recognized() {
+        assert_eq!(Stateid4::ANONYMOUS.special(), Some(SpecialId::Anonymous));
+        assert_eq!(Stateid4::BYPASS.special(), Some(SpecialId::Bypass));
+        assert_eq!(Stateid4::CURRENT.special(), Some(SpecialId::Current));
+        assert_eq!(Stateid4::INVALID.special(), Some(SpecialId::Invalid));
+        let odd = Stateid4 { sequence: 7, ..Stateid4::BYPASS };
+        assert_eq!(odd.special(), Some(SpecialId::Invalid));
+    }
+}

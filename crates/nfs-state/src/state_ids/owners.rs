@@ -1,0 +1,120 @@
+//! The owners of opens and locks: the names that clients give to their processes.
+//!
+//! Invariant: an owner exists as long as a state refers to it.
+
+use std::collections::BTreeMap;
+
+use dafs_base::{Key, Slab};
+use dafs_types::QuickMap;
+
+use super::view::StateKind;
+use crate::Nfs4Error;
+use crate::keys::ClientKey;
+use crate::limits::{OWNERS_MAX, OWNERS_PER_CLIENT_MAX, STATE_OWNER_BYTES_MAX};
+
+/// The owners of all clients.
+#[derive(Debug)]
+pub(super) struct Owners {
+    table: Slab<Owner>,
+    by_client: QuickMap<ClientKey, ClientOwners>,
+}
+
+pub(super) type OwnerKey = Key<Owner>;
+
+#[derive(Debug)]
+pub(super) struct Owner {
+    client: ClientKey,
+    kind: StateKind,
+    name: Box<[u8]>,
+    states: u32,
+}
+
+/// The owners of one client. Open owners and lock owners with the same name are different.
+#[derive(Debug, Default)]
+struct ClientOwners {
+    of_opens: BTreeMap<Box<[u8]>, OwnerKey>,
+    of_locks: BTreeMap<Box<[u8]>, OwnerKey>,
+}
+
+impl ClientOwners {
+    fn names(&mut self, kind: StateKind) -> &mut BTreeMap<Box<[u8]>, OwnerKey> {
+        match kind {
+            StateKind::Lock => &mut self.of_locks,
+            StateKind::Open | StateKind::Delegation | StateKind::Layout => &mut self.of_opens,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.of_opens.len() + self.of_locks.len()
+    }
+}
+
+impl Owners {
+    pub(super) fn new() -> Self {
+        Self { table: Slab::bounded(OWNERS_MAX), by_client: QuickMap::default() }
+    }
+
+    /// Returns the number of owners.
+    pub(super) fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns the owner with this name.
+    pub(super) fn find(&self, client: ClientKey, kind: StateKind, name: &[u8]) -> Option<OwnerKey> {
+        let own = self.by_client.get(&client)?;
+        match kind {
+            StateKind::Lock => own.of_locks.get(name).copied(),
+            StateKind::Open | StateKind::Delegation | StateKind::Layout => {
+                own.of_opens.get(name).copied()
+            }
+        }
+    }
+
+    /// Returns the owner with this name for one more state. The owner is added if it is new.
+    ///
+    /// # Errors
+    /// INVAL if the name is too long; NOSPC if there are too many owners.
+    pub(super) fn take(
+        &mut self,
+        client: ClientKey,
+        kind: StateKind,
+        name: &[u8],
+    ) -> Result<OwnerKey, Nfs4Error> {
+        if let Some(key) = self.find(client, kind, name) {
+            self.table[key].states += 1;
+            return Ok(key);
+        }
+        if name.len() > STATE_OWNER_BYTES_MAX {
+            return Err(Nfs4Error::Inval);
+        }
+        let count = self.by_client.get(&client).map_or(0, ClientOwners::count);
+        if count >= OWNERS_PER_CLIENT_MAX as usize {
+            return Err(Nfs4Error::NoSpc);
+        }
+        let owner = Owner { client, kind, name: name.into(), states: 1 };
+        let key = self.table.try_insert(owner).map_err(|_| Nfs4Error::NoSpc)?;
+        self.by_client.entry(client).or_default().names(kind).insert(name.into(), key);
+        Ok(key)
+    }
+
+    /// Reports that a state of an owner has ended.
+    pub(super) fn release(&mut self, key: OwnerKey) {
+        let Some(owner) = self.table.get_mut(key) else { return };
+        owner.states -= 1;
+        if owner.states > 0 {
+            return;
+        }
+        let Some(owner) = self.table.remove(key) else { return };
+        if let Some(own) = self.by_client.get_mut(&owner.client) {
+            own.names(owner.kind).remove(&owner.name);
+            if own.count() == 0 {
+                self.by_client.remove(&owner.client);
+            }
+        }
+    }
+
+    /// Returns the name of an owner.
+    pub(super) fn name(&self, key: OwnerKey) -> &[u8] {
+        self.table.get(key).map_or(&[], |owner| &owner.name)
+    }
+}

@@ -1,0 +1,320 @@
+//! The table of all states that state ids name.
+
+use std::collections::BTreeSet;
+
+use dafs_base::Slab;
+use dafs_types::QuickMap;
+
+use super::id::{Named, SpecialId, Stateid4};
+use super::owners::{OwnerKey, Owners};
+use super::view::{Checked, FileNumber, KindSet, Revocation, StateKind, StateView};
+use crate::Nfs4Error;
+use crate::keys::{ClientKey, StateKey, StateTag};
+use crate::limits::{LOCKS_PER_OPEN_MAX, STATES_MAX, STATES_PER_CLIENT_MAX};
+
+/// The states of all clients.
+#[derive(Debug)]
+pub(crate) struct States {
+    epoch: u32,
+    table: Slab<State, StateTag>,
+    owners: Owners,
+    by_client: QuickMap<ClientKey, BTreeSet<StateKey>>,
+    places: QuickMap<Place, StateKey>,
+}
+
+#[derive(Debug)]
+struct State {
+    client: ClientKey,
+    kind: StateKind,
+    file: FileNumber,
+    owner: Option<OwnerKey>,
+    inner: u64,
+    sequence: u32,
+    /// The open that locks belong to.
+    open: Option<StateKey>,
+    /// The locks that belong to an open.
+    locks: Vec<StateKey>,
+    /// True if the state of locks has locked ranges.
+    has_locks: bool,
+    revoked: Option<Revocation>,
+}
+
+/// What only one state of a client can have: an owner opens a file once, locks it once under each
+/// open, and a client holds one delegation and one layout of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Open(OwnerKey, FileNumber),
+    Lock(OwnerKey, StateKey),
+    Delegation(ClientKey, FileNumber),
+    Layout(ClientKey, FileNumber),
+}
+
+/// The arguments for a state that is new or changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewState<'a> {
+    pub client: ClientKey,
+    pub kind: StateKind,
+    pub file: FileNumber,
+    pub owner: &'a [u8],
+    pub inner: u64,
+    pub open: Option<StateKey>,
+}
+
+impl States {
+    pub(crate) fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            table: Slab::tagged(STATES_MAX),
+            owners: Owners::new(),
+            by_client: QuickMap::default(),
+            places: QuickMap::default(),
+        }
+    }
+
+    /// Returns the number of states.
+    pub(crate) fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns the number of owners.
+    pub(crate) fn owner_count(&self) -> usize {
+        self.owners.count()
+    }
+
+    /// Returns the state that has the place of a new one.
+    pub(crate) fn find(&self, new: &NewState<'_>) -> Option<StateKey> {
+        let place = self.place(new)?;
+        self.places.get(&place).copied()
+    }
+
+    fn place(&self, new: &NewState<'_>) -> Option<Place> {
+        let owner = || self.owners.find(new.client, new.kind, new.owner);
+        Some(match new.kind {
+            StateKind::Open => Place::Open(owner()?, new.file),
+            StateKind::Lock => Place::Lock(owner()?, new.open?),
+            StateKind::Delegation => Place::Delegation(new.client, new.file),
+            StateKind::Layout => Place::Layout(new.client, new.file),
+        })
+    }
+
+    /// Adds a state whose place is free.
+    ///
+    /// # Errors
+    /// NOSPC if there are too many states or owners; INVAL if the owner's name is too long;
+    /// BAD_STATEID if the open of a lock has ended.
+    pub(crate) fn add(&mut self, new: &NewState<'_>) -> Result<StateKey, Nfs4Error> {
+        let count = self.by_client.get(&new.client).map_or(0, BTreeSet::len);
+        if count >= STATES_PER_CLIENT_MAX as usize || self.table.len() >= STATES_MAX as usize {
+            return Err(Nfs4Error::NoSpc);
+        }
+        if let Some(open) = new.open {
+            let open = self.table.get(open.0).ok_or(Nfs4Error::BadStateId)?;
+            if open.locks.len() >= LOCKS_PER_OPEN_MAX {
+                return Err(Nfs4Error::NoSpc);
+            }
+        }
+        let has_owner = matches!(new.kind, StateKind::Open | StateKind::Lock);
+        let owner = match has_owner {
+            true => Some(self.owners.take(new.client, new.kind, new.owner)?),
+            false => None,
+        };
+        let key = StateKey(self.table.insert(State {
+            client: new.client,
+            kind: new.kind,
+            file: new.file,
+            owner,
+            inner: new.inner,
+            sequence: 1,
+            open: new.open,
+            locks: Vec::new(),
+            has_locks: false,
+            revoked: None,
+        }));
+        self.by_client.entry(new.client).or_default().insert(key);
+        if let Some(place) = self.place(new) {
+            self.places.insert(place, key);
+        }
+        if let Some(open) = new.open.and_then(|open| self.table.get_mut(open.0)) {
+            open.locks.push(key);
+        }
+        Ok(key)
+    }
+
+    /// Counts a change of a state, and sets the number by which the file half knows it.
+    pub(crate) fn change(&mut self, key: StateKey, inner: Option<u64>) {
+        if let Some(state) = self.table.get_mut(key.0) {
+            // 0 would mean the newest change.
+            state.sequence = state.sequence.checked_add(1).unwrap_or(1);
+            state.inner = inner.unwrap_or(state.inner);
+        }
+    }
+
+    /// Returns the current id of a state.
+    pub(crate) fn id(&self, key: StateKey) -> Option<Stateid4> {
+        let state = self.table.get(key.0)?;
+        Some(Stateid4::new(self.epoch, state.kind, key, state.sequence))
+    }
+
+    pub(crate) fn view(&self, key: StateKey) -> Option<StateView<'_>> {
+        let state = self.table.get(key.0)?;
+        Some(StateView {
+            key,
+            client: state.client,
+            kind: state.kind,
+            file: state.file,
+            owner: state.owner.map_or(&[], |owner| self.owners.name(owner)),
+            inner: state.inner,
+            open: state.open,
+            sequence: state.sequence,
+            revoked: state.revoked,
+        })
+    }
+
+    /// Decides whether a client may use a state id for an operation that accepts these kinds. If
+    /// `file` is given, the state must be about this file.
+    ///
+    /// # Errors
+    /// BAD_STATEID, STALE_STATEID, OLD_STATEID, and the errors of revoked states.
+    pub(crate) fn check(
+        &self,
+        client: ClientKey,
+        id: &Stateid4,
+        accepted: KindSet,
+        file: Option<FileNumber>,
+    ) -> Result<Checked, Nfs4Error> {
+        let (epoch, kind, key) = match id.named() {
+            Named::Special(SpecialId::Anonymous) if accepted == KindSet::DATA => {
+                return Ok(Checked::Anonymous);
+            }
+            Named::Special(SpecialId::Bypass) if accepted == KindSet::DATA => {
+                return Ok(Checked::Bypass);
+            }
+            Named::Special(_) => return Err(Nfs4Error::BadStateId),
+            Named::State { epoch, kind, key } => (epoch, kind, key),
+        };
+        if epoch != self.epoch {
+            return Err(Nfs4Error::StaleStateId);
+        }
+        let state = self.table.get(key.0).ok_or(Nfs4Error::BadStateId)?;
+        if state.client != client || state.kind != kind {
+            return Err(Nfs4Error::BadStateId);
+        }
+        if let Some(revoked) = state.revoked {
+            return Err(revoked.error());
+        }
+        check_sequence(id.sequence, state.sequence)?;
+        let is_other_file = file.is_some_and(|file| file != state.file);
+        if is_other_file || !accepted.contains(kind) {
+            return Err(Nfs4Error::BadStateId);
+        }
+        Ok(Checked::State(key))
+    }
+
+    /// Returns the state of an id that its client may free, whether it was revoked or not.
+    ///
+    /// # Errors
+    /// BAD_STATEID, STALE_STATEID, OLD_STATEID; LOCKS_HELD if the state is in force, unless it is
+    /// that of locks without any locked range.
+    pub(crate) fn check_free(
+        &self,
+        client: ClientKey,
+        id: &Stateid4,
+    ) -> Result<StateKey, Nfs4Error> {
+        match self.check(client, id, KindSet::ALL, None) {
+            Ok(Checked::State(key)) => match self.table.get(key.0) {
+                Some(state) if state.kind == StateKind::Lock && !state.has_locks => Ok(key),
+                Some(_) => Err(Nfs4Error::LocksHeld),
+                None => Err(Nfs4Error::BadStateId),
+            },
+            Ok(Checked::Anonymous | Checked::Bypass) => Err(Nfs4Error::BadStateId),
+            Err(Nfs4Error::Expired | Nfs4Error::AdminRevoked | Nfs4Error::DelegRevoked) => {
+                match id.named() {
+                    Named::State { key, .. } => Ok(key),
+                    Named::Special(_) => Err(Nfs4Error::BadStateId),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the locks that belong to an open.
+    pub(crate) fn locks_of(&self, open: StateKey) -> &[StateKey] {
+        self.table.get(open.0).map_or(&[], |open| &open.locks)
+    }
+
+    /// Returns true if the state of locks has locked ranges.
+    pub(crate) fn has_locks(&self, key: StateKey) -> bool {
+        self.table.get(key.0).is_some_and(|state| state.has_locks)
+    }
+
+    pub(crate) fn set_locks(&mut self, key: StateKey, has_locks: bool) {
+        if let Some(state) = self.table.get_mut(key.0) {
+            state.has_locks = has_locks;
+        }
+    }
+
+    /// Revokes a state. Returns its client if it was in force before.
+    pub(crate) fn revoke(&mut self, key: StateKey, reason: Revocation) -> Option<ClientKey> {
+        let state = self.table.get_mut(key.0)?;
+        if state.revoked.is_some() {
+            return None;
+        }
+        state.revoked = Some(reason);
+        state.has_locks = false;
+        let client = state.client;
+        // A new open, delegation or layout may take the place.
+        self.vacate(key);
+        Some(client)
+    }
+
+    /// Removes a state. Its locks must have been removed before, if it is an open. Returns its
+    /// client, and the reason of its revocation.
+    pub(crate) fn remove(&mut self, key: StateKey) -> Option<(ClientKey, Option<Revocation>)> {
+        self.vacate(key);
+        let state = self.table.remove(key.0)?;
+        debug_assert!(state.locks.is_empty());
+        if let Some(owner) = state.owner {
+            self.owners.release(owner);
+        }
+        if let Some(open) = state.open.and_then(|open| self.table.get_mut(open.0)) {
+            open.locks.retain(|lock| *lock != key);
+        }
+        if let Some(own) = self.by_client.get_mut(&state.client) {
+            own.remove(&key);
+            if own.is_empty() {
+                self.by_client.remove(&state.client);
+            }
+        }
+        Some((state.client, state.revoked))
+    }
+
+    /// Frees the place of a state, if the state still has it.
+    fn vacate(&mut self, key: StateKey) {
+        let Some(state) = self.table.get(key.0) else { return };
+        let place = match (state.kind, state.owner, state.open) {
+            (StateKind::Open, Some(owner), _) => Place::Open(owner, state.file),
+            (StateKind::Lock, Some(owner), Some(open)) => Place::Lock(owner, open),
+            (StateKind::Delegation, ..) => Place::Delegation(state.client, state.file),
+            (StateKind::Layout, ..) => Place::Layout(state.client, state.file),
+            (StateKind::Open | StateKind::Lock, ..) => return,
+        };
+        if self.places.get(&place) == Some(&key) {
+            self.places.remove(&place);
+        }
+    }
+
+    /// Returns all states of a client.
+    pub(crate) fn of_client(&self, client: ClientKey) -> impl Iterator<Item = StateKey> {
+        self.by_client.get(&client).into_iter().flatten().copied()
+    }
+}
+
+/// Compares the number of changes in a request with that of the state.
+fn check_sequence(asked: u32, current: u32) -> Result<(), Nfs4Error> {
+    match current.wrapping_sub(asked) {
+        _ if asked == 0 => Ok(()),
+        0 => Ok(()),
+        behind if behind < 1 << 31 => Err(Nfs4Error::OldStateId),
+        _ => Err(Nfs4Error::BadStateId),
+    }
+}

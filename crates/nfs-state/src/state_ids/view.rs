@@ -1,0 +1,125 @@
+//! What other code sees of a state.
+
+use crate::Nfs4Error;
+use crate::keys::{ClientKey, StateKey};
+
+/// The number by which the file half knows a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileNumber(pub u64);
+
+/// The kind of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    /// The open of a file by an open owner.
+    Open,
+    /// The locks of a lock owner under an open.
+    Lock,
+    /// The delegation of a file to a client.
+    Delegation,
+    /// The layout of a file, held by a client.
+    Layout,
+}
+
+impl StateKind {
+    pub(super) const ALL: [Self; 4] = [Self::Open, Self::Lock, Self::Delegation, Self::Layout];
+
+    pub(super) const fn tag(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn from_tag(tag: u8) -> Self {
+        Self::ALL[usize::from(tag & 3)]
+    }
+}
+
+/// A set of kinds of state, for operations that accept several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindSet(u8);
+
+impl KindSet {
+    /// The kinds that READ and WRITE accept.
+    pub const DATA: Self = Self::of(&[StateKind::Open, StateKind::Lock, StateKind::Delegation]);
+    /// Opens only, for CLOSE and OPEN_DOWNGRADE.
+    pub const OPEN: Self = Self::of(&[StateKind::Open]);
+    /// Locks only, for LOCKU.
+    pub const LOCK: Self = Self::of(&[StateKind::Lock]);
+    /// Delegations only, for DELEGRETURN.
+    pub const DELEGATION: Self = Self::of(&[StateKind::Delegation]);
+    /// Layouts only, for LAYOUTRETURN and LAYOUTCOMMIT.
+    pub const LAYOUT: Self = Self::of(&[StateKind::Layout]);
+    /// All kinds of state, for LAYOUTGET, TEST_STATEID and FREE_STATEID.
+    pub const ALL: Self = Self::of(&StateKind::ALL);
+
+    const fn of(kinds: &[StateKind]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < kinds.len() {
+            bits |= 1 << kinds[index].tag();
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Returns true if the set has this kind.
+    #[must_use]
+    pub const fn contains(self, kind: StateKind) -> bool {
+        self.0 >> kind.tag() & 1 == 1
+    }
+}
+
+/// The reason why the server has revoked a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    /// The lease had expired, and another client needed what the state holds.
+    Expired,
+    /// An administrator or a fence took the state away.
+    ByAdministrator,
+    /// The client did not return a delegation or layout that was recalled.
+    NotReturned,
+}
+
+impl Revocation {
+    /// Returns the error that requests with the state's id get.
+    #[must_use]
+    pub const fn error(self) -> Nfs4Error {
+        match self {
+            Self::Expired => Nfs4Error::Expired,
+            Self::ByAdministrator => Nfs4Error::AdminRevoked,
+            Self::NotReturned => Nfs4Error::DelegRevoked,
+        }
+    }
+}
+
+/// The visible part of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateView<'a> {
+    /// The key of the state.
+    pub key: StateKey,
+    /// The client that the state belongs to.
+    pub client: ClientKey,
+    /// The kind of the state.
+    pub kind: StateKind,
+    /// The file that the state is about.
+    pub file: FileNumber,
+    /// The name of the open owner or lock owner; empty for other kinds.
+    pub owner: &'a [u8],
+    /// The number by which the file half knows the state, such as a `StateId`.
+    pub inner: u64,
+    /// The open that locks belong to.
+    pub open: Option<StateKey>,
+    /// The number of changes of the state.
+    pub sequence: u32,
+    /// The reason of the revocation, if the state was revoked.
+    pub revoked: Option<Revocation>,
+}
+
+/// The meaning of a state id that may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// The caller has no open.
+    Anonymous,
+    /// The caller has no open, and ignores the locks of others.
+    Bypass,
+    /// The state that the id names.
+    State(StateKey),
+}
