@@ -18,10 +18,21 @@
 //! ```text
 //! EXCHANGE_ID ─► Clients ◄─ CREATE_SESSION ─► Sessions ◄─ SEQUENCE ─ every other request
 //! ```
+//!
+//! A request in a session goes through the following calls. [`Compound`] says before each operation
+//! whether it may stand where it stands, and keeps the file handles and the current state id.
+//!
+//! ```text
+//! NfsState::sequence ─► New ──► Compound::begin, the operation, add_result ─┐
+//!      │                              ▲ for each operation │               │
+//!      │                              └────────────────────┘               ▼
+//!      └─► Repeat ─► kept_reply ─► send                      NfsState::finish ─► send
+//! ```
 #![forbid(unsafe_code)]
 
 mod callbacks;
 mod clients;
+mod compound;
 mod error;
 mod keys;
 pub mod limits;
@@ -36,6 +47,7 @@ pub use clients::{
     ClientView, Clients, CreateSequence, CreatedSession, EndReason, EndedClient, ExchangeId,
     Exchanged, exchange_flags,
 };
+pub use compound::{Compound, exists_in, needs_current_handle};
 pub use error::Nfs4Error;
 pub use keys::{
     CallbackKey, CallbackTag, ClientKey, ClientTag, SessionId4, SessionKey, SessionTag, StateKey,

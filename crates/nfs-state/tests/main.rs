@@ -5,6 +5,7 @@
 mod callbacks;
 mod clients;
 mod common;
+mod compounds;
 mod exchange_model;
 mod sessions;
 mod slot_model;
