@@ -1,7 +1,8 @@
 //! Cuts a stream of bytes into records.
 //!
 //! A record is a sequence of fragments. Each fragment begins with a mark of four bytes: the highest
-//! bit says that the fragment is the record's last, the other bits are its length.
+//! bit is set if the fragment is the last of its record, and the other bits are the length of the
+//! fragment.
 //!
 //! Invariant: the number of fragments of a record is limited, so that a peer cannot keep the parser
 //! busy with empty fragments.
@@ -32,9 +33,9 @@ pub(super) struct Sink<'a> {
 }
 
 impl Input {
-    /// Returns the buffer into which the next bytes of a long fragment can be read, and the number
-    /// of bytes for which it has space; at least `least`. Returns `None` if fewer bytes of the
-    /// fragment are still to come.
+    /// Returns the buffer into which the next bytes of the fragment can be read, and the number of
+    /// bytes for which the buffer has space, which is at least `least`. Returns `None` if fewer
+    /// than `least` bytes of the fragment are missing.
     pub(super) fn direct(&mut self, least: usize) -> Option<(&mut Vec<u8>, usize)> {
         if self.left < least {
             return None;
@@ -44,7 +45,7 @@ impl Input {
         Some((&mut self.record, room))
     }
 
-    /// Counts bytes that were appended to the buffer of [`Input::direct`].
+    /// Counts bytes that the caller has appended to the buffer that [`Input::direct`] returned.
     pub(super) fn took(&mut self, count: usize, sink: &mut Sink<'_>) {
         self.left -= count;
         self.end_fragment(sink);
@@ -113,11 +114,11 @@ impl Input {
     }
 }
 
-/// The bit of a mark that says that the fragment is the last of its record.
+/// The bit of a mark that is set if the fragment is the last of its record.
 const LAST: u32 = 1 << 31;
-/// The maximum number of fragments of a record. Common clients send one.
+/// The maximum number of fragments of a record. Common clients send records of one fragment.
 const FRAGMENTS_MAX: u32 = 64;
-/// The maximum number of bytes by which a buffer grows before those bytes have arrived.
+/// The maximum number of bytes by which a buffer grows before bytes have arrived to fill it.
 const DIRECT_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

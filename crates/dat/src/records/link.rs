@@ -20,8 +20,8 @@ pub(super) struct Link {
     /// True if the connection is in the list of connections with pending replies.
     pub is_unflushed: bool,
     pub is_paused: bool,
-    /// The start of the time in which the kernel has accepted no bytes of a pending reply; `None`
-    /// if no reply is pending.
+    /// The time since which the kernel has accepted no bytes of a pending reply; `None` if no reply
+    /// is pending.
     pub stalled_since: Option<Instant>,
     /// The events that the epoll instance reports for the socket.
     interest: epoll::EventFlags,
@@ -41,7 +41,8 @@ impl Link {
         }
     }
 
-    /// Receives what has arrived, up to a limit; epoll then reports the rest.
+    /// Receives bytes that have arrived, up to a limit. If more bytes have arrived, epoll reports
+    /// the socket again.
     pub(super) fn receive(
         &mut self,
         scratch: &mut [u8],
@@ -74,7 +75,7 @@ impl Link {
         Ok(())
     }
 
-    /// Gives pending replies to the kernel, as far as it accepts them.
+    /// Writes pending replies to the socket until the kernel accepts no more bytes.
     pub(super) fn transmit(
         &mut self,
         events: &mut VecDeque<RecordEvent>,
@@ -97,7 +98,8 @@ impl Link {
         wanted.set(epoll::EventFlags::OUT, self.outgoing.unsent() > 0);
         if wanted != self.interest {
             let data = epoll::EventData::new_u64(self.id.to_bits());
-            // The call fails only if the kernel has no memory; the next call tries again.
+            // `epoll_ctl` fails only if the kernel has no memory. The next call of this function
+            // tries again.
             if epoll::modify(epoll, &self.socket, data, wanted).is_ok() {
                 self.interest = wanted;
             }
@@ -105,7 +107,7 @@ impl Link {
     }
 }
 
-/// Returns the number of bytes read; `None` if none have arrived.
+/// Returns the number of bytes that a read returned; `None` if no bytes have arrived.
 fn received(read: rustix::io::Result<usize>) -> Result<Option<usize>, &'static str> {
     match read {
         Ok(0) => Err("the peer closed the connection"),

@@ -1,16 +1,17 @@
-//! TCP connections that carry records: messages of any length behind a length mark, as ONC RPC has
-//! them over TCP (RFC 5531, section 11).
+//! TCP connections that carry records: messages of any length, each preceded by its length, as in
+//! ONC RPC over TCP (RFC 5531, section 11).
 //!
-//! Unlike an [`Interface`](crate::Interface), a peer here has no registered memory and posts no
-//! receives: it sends requests as a stream of bytes and reads replies. [`Records`] cuts the stream
-//! into records. It sends replies whose payload stays in the caller's memory, so that cached bytes
-//! reach the socket without a copy, and gives as many replies as possible to one system call.
+//! Unlike the peer of an [`Interface`](crate::Interface), the peer of such a connection has no
+//! registered memory and posts no receives: it sends requests as a stream of bytes and reads
+//! replies. [`Records`] cuts the stream into records. It sends replies whose payload stays in the
+//! caller's memory, so that cached bytes reach the socket without a copy. It sends as many replies
+//! as possible with one system call.
 //!
 //! Invariants:
 //!
-//! - A record is delivered complete or not at all, and never exceeds the configured length.
-//! - Memory for a record is allocated as its bytes arrive, not when its mark announces them.
-//! - Each reply with a cookie ends with one [`RecordEvent::Sent`], also if the connection breaks.
+//! - A record is delivered completely or not at all, and never exceeds the configured length.
+//! - Memory for a record is allocated as its bytes arrive, not when its length arrives.
+//! - For each cookie of a reply there is one [`RecordEvent::Sent`], even if the connection breaks.
 //! - Nothing blocks except [`Records::wait`].
 
 mod input;
@@ -31,14 +32,15 @@ use rustix::event::epoll;
 use self::link::Link;
 use crate::spare::Spare;
 
-/// Limits of a [`Records`].
+/// The limits that a [`Records`] enforces.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordsConfig {
     /// The length of the longest record that a peer may send, in bytes.
     pub record_bytes_max: usize,
-    /// The maximum number of connections. A further peer is disconnected at once.
+    /// The maximum number of connections. A connection beyond this number is closed immediately.
     pub connections_max: usize,
-    /// The time after which a connection is closed if its peer reads nothing of a pending reply.
+    /// The time after which a connection is closed because its peer has read nothing of a pending
+    /// reply.
     pub patience: Duration,
 }
 
@@ -78,12 +80,12 @@ pub enum RecordEvent {
     },
 }
 
-/// A part of a reply.
+/// One part of a reply that consists of several parts.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// Bytes that are copied.
+    /// Bytes that are copied when the reply is queued.
     Bytes(&'a [u8]),
-    /// Bytes that the kernel reads from a memory.
+    /// Bytes that the kernel reads from registered or mapped memory when it sends them.
     Memory {
         /// The memory, which is kept until the kernel has read the bytes.
         memory: &'a Memory,
@@ -112,12 +114,12 @@ pub struct Records {
     /// The generation of the next connection.
     next: u32,
     count: usize,
-    /// The connections with replies that were not given to the kernel yet.
+    /// The connections that have replies to be written to the socket.
     unflushed: Vec<LinkId>,
     events: VecDeque<RecordEvent>,
-    /// Buffers of records that were handled, to be used again.
+    /// Buffers of earlier records, which later records reuse.
     buffers: Vec<Vec<u8>>,
-    /// The bytes of one read, shared by all connections.
+    /// The buffer into which all connections read.
     scratch: Box<[u8]>,
 }
 
@@ -126,7 +128,8 @@ impl LinkId {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Returns the position of the connection in tables of connections. Positions are reused.
+    /// Returns an index for tables of connections. After the connection has ended, another
+    /// connection may get the same index.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as u32 as usize
@@ -210,8 +213,9 @@ impl Records {
         self.count
     }
 
-    /// Gives pending replies to the kernel, then waits until a descriptor is ready or `timeout` has
-    /// passed, and receives what has arrived. [`Records::next_event`] returns the events.
+    /// Writes pending replies to their sockets, waits until a descriptor is ready or `timeout` has
+    /// passed, and receives the bytes that have arrived. [`Records::next_event`] returns the
+    /// events.
     pub fn wait(&mut self, timeout: Duration) {
         self.flush();
         let timeout = if self.events.is_empty() { timeout } else { Duration::ZERO };
@@ -246,7 +250,7 @@ impl Records {
         self.events.pop_front()
     }
 
-    /// Takes back the buffer of a record, to be used for another record.
+    /// Returns the buffer of a record to this value, which reuses it for another record.
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() <= KEPT_BUFFER_BYTES && self.buffers.len() < KEPT_BUFFERS {
             buffer.clear();
@@ -254,10 +258,10 @@ impl Records {
         }
     }
 
-    /// Queues a reply, which consists of these parts in this order. It is given to the kernel by the
-    /// next [`Records::flush`] or [`Records::wait`]. [`RecordEvent::Sent`] reports each of the
-    /// cookies when the memory of the reply is no longer in use; if the connection has ended, that
-    /// is now.
+    /// Queues a reply, which consists of these parts in this order. The next [`Records::flush`] or
+    /// [`Records::wait`] writes it to the socket. [`RecordEvent::Sent`] reports each of the cookies
+    /// when the memory of the reply is no longer in use. If the connection has ended, this happens
+    /// immediately.
     pub fn send<'a>(
         &mut self,
         link: LinkId,
@@ -282,7 +286,7 @@ impl Records {
         open.filter(|open| open.id == link).map_or(0, |open| open.outgoing.unsent())
     }
 
-    /// Gives pending replies to the kernel.
+    /// Writes pending replies to their sockets, as far as the kernel accepts them.
     pub fn flush(&mut self) {
         while let Some(link) = self.unflushed.pop() {
             if let Some(open) = get(&mut self.links, link) {
@@ -292,8 +296,8 @@ impl Records {
         }
     }
 
-    /// Stops reading from a connection, or reads again. A peer whose connection is not read waits
-    /// until its socket has space.
+    /// Stops reading from a connection, or starts to read again. While a connection is not read,
+    /// its peer can send only until the buffers of the sockets are full.
     pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
         let Self { epoll, links, .. } = self;
         if let Some(open) = get(links, link) {
@@ -315,8 +319,8 @@ impl Records {
         }
     }
 
-    /// Closes the connections whose peers have read nothing of a pending reply for too long. Call
-    /// it now and then.
+    /// Closes the connections whose peers have read nothing of a pending reply for too long. The
+    /// caller must call this regularly, for example once a second.
     pub fn tick(&mut self, now: Instant) {
         let patience = self.config.patience;
         let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
@@ -342,11 +346,13 @@ impl Records {
             if self.count >= self.config.connections_max {
                 continue;
             }
-            // Without this option small replies are delayed. The failure is harmless.
+            // Without this option, small replies are delayed. If the call fails, nothing else is
+            // affected.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             let index = self.free.pop().unwrap_or(self.links.len() as u32);
             let link = LinkId::new(index, self.next);
-            // Tokens with the highest bits set name listeners and other descriptors.
+            // Tokens with the highest bit set stand for listeners and other descriptors, so a
+            // connection's token must not have that bit.
             self.next = self.next.wrapping_add(1) & GENERATIONS;
             if self.watch_as(socket.as_fd(), link.0).is_err() {
                 self.free.push(index);
@@ -384,9 +390,9 @@ fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
     links.get_mut(link.index())?.as_mut().filter(|open| open.id == link)
 }
 
-/// The bit of tokens that name listeners; the other bits are the listener's index.
+/// The bit that is set in the tokens of listeners; the other bits are the listener's index.
 const LISTENERS: u64 = 1 << 63;
-/// The token of descriptors that only end a wait.
+/// The token of descriptors that are only watched, so that [`Records::wait`] returns.
 const OTHER: u64 = u64::MAX;
 /// The mask of generations, which keeps them out of the bits of [`LISTENERS`].
 const GENERATIONS: u32 = u32::MAX >> 1;

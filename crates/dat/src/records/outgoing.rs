@@ -1,6 +1,7 @@
 //! The replies of a connection that the kernel has not accepted yet.
 //!
-//! Invariant: payload stays in memory that its chunk keeps alive, until the kernel has accepted it.
+//! Invariant: the memory of a payload is kept alive by its chunk until the kernel has accepted the
+//! payload.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -14,13 +15,14 @@ use super::{Part, RecordEvent};
 #[derive(Default)]
 pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Copied bytes. Chunks refer to ranges of this buffer.
+    /// The bytes that are sent as copies. Chunks refer to ranges of this buffer.
     copied: Vec<u8>,
     /// The number of bytes of the first chunk that the kernel has accepted.
     sent: usize,
     queued_total: u64,
     sent_total: u64,
-    /// The cookies that were not reported, each with the total number of bytes after which it is.
+    /// The cookies that were not reported yet. Each comes with the number of sent bytes, counted
+    /// from the start of the connection, at which it is reported.
     cookies: VecDeque<(u64, u64)>,
 }
 
@@ -44,7 +46,7 @@ impl Outgoing {
         self.queued_total - self.sent_total
     }
 
-    /// Appends a reply with its mark.
+    /// Appends a reply, preceded by its mark (the record's length).
     pub(super) fn put<'a>(
         &mut self,
         parts: impl IntoIterator<Item = Part<'a>>,
@@ -67,8 +69,8 @@ impl Outgoing {
                 }
             }
         }
-        // A reply is shorter than the bit that marks the last fragment, because replies are limited
-        // to a few MiB.
+        // The length does not reach the bit that marks the last fragment, because replies are
+        // limited to a few MiB.
         self.copied[mark..mark + 4].copy_from_slice(&(LAST | total as u32).to_be_bytes());
         self.queued_total += 4 + total as u64;
         self.cookies.extend(cookies.map(|cookie| (self.queued_total, cookie)));
@@ -87,7 +89,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes until the kernel has accepted all bytes or accepts no more.
+    /// Writes to the socket until the kernel has accepted all bytes or accepts no more.
     pub(super) fn write(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -183,9 +185,10 @@ impl Outgoing {
     }
 }
 
-/// The bit of a mark that says that the fragment is the last of its record.
+/// The bit of a mark that is set if the fragment is the last of its record.
 const LAST: u32 = 1 << 31;
-/// The maximum number of ranges in one system call.
+/// The maximum number of ranges of bytes that one system call sends.
 const IOVECS: usize = 256;
-/// The size in bytes at which sent bytes are removed from the buffer of copied bytes.
+/// The size in bytes of the buffer of copied bytes above which bytes that were sent are removed
+/// from it.
 const COPIED_BYTES_MAX: usize = 256 << 10;

@@ -12,7 +12,7 @@ use dafs_types::{SequenceNumber, StreamId};
 use super::{v3, v4};
 use crate::reply_to::ReplyTo;
 
-/// Identifies a call by its connection, its number on that connection, and its user.
+/// The identity of a call: its connection, its number on that connection, and its user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallId {
     /// The connection on which the call has arrived.
@@ -27,11 +27,11 @@ pub(super) struct CallId {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub id: CallId,
-    /// The rest of the call. `None` while the operation is being started.
+    /// The data for finishing the call. `None` while the operation is being started.
     what: Option<Suspended>,
 }
 
-/// The data for finishing a call after the operation that it waits for has ended.
+/// The data that is needed to finish a call when the operation that it waits for has ended.
 #[derive(Debug)]
 pub(super) enum Suspended {
     /// A call of NFS version 3.
@@ -66,15 +66,15 @@ impl Calls {
     }
 
     /// Adds a call whose operation is being started. Returns the destination for the operation's
-    /// result. The caller adds the rest of the call with [`Calls::hold`] before the result is
-    /// taken.
+    /// result. The caller must add the data for finishing the call with [`Calls::hold`] before the
+    /// result arrives.
     pub(super) fn reserve(&mut self, id: CallId) -> ReplyTo {
         let key = self.waiting.insert(Waiting { id, what: None });
         self.reserved = Some(key);
         Self::destination(key, id)
     }
 
-    /// Adds the rest of the call that was reserved last.
+    /// Adds the data for finishing the call that [`Calls::reserve`] added last.
     pub(super) fn hold(&mut self, what: Suspended) {
         let reserved = self.reserved.take();
         if let Some(waiting) = reserved.and_then(|key| self.waiting.get_mut(key)) {
@@ -88,14 +88,15 @@ impl Calls {
         to
     }
 
-    /// Removes and returns the call whose operation has ended.
+    /// Removes and returns the call whose operation has ended. `None` if there is no such call any
+    /// more.
     pub(super) fn end(&mut self, to: ReplyTo) -> Option<(CallId, Suspended)> {
         let waiting = self.waiting.remove(Key::from_bits(to.analyzer))?;
         Some((waiting.id, waiting.what?))
     }
 }
 
-/// Writes the start of the reply to a call that is executed. The caller appends the results.
+/// Writes the header of the reply to a call that is executed. The caller appends the results.
 pub(super) fn begin(writer: &mut Writer, xid: u32) {
     writer.clear();
     rpc::encode_reply(xid, rpc::success(Auth::NONE), writer);

@@ -4,28 +4,28 @@ use std::net::SocketAddr;
 
 use crate::access::authorize::Origin;
 
-/// Settings for NFS clients. An NFS client states the ids of its users itself, without proof
-/// (AUTH_SYS), so the server must know which machines to believe.
+/// Settings for NFS clients. An NFS client states the ids of its users without proof (AUTH_SYS), so
+/// the server must know which machines it can trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsConfig {
     /// The addresses to listen on. The usual port is 2049.
     pub listen: Vec<SocketAddr>,
-    /// The machines whose statements about user ids are believed. If the list is empty, only this
-    /// machine is believed.
+    /// The machines that are trusted to state user ids. If the list is empty, only this machine is
+    /// trusted.
     pub clients: Vec<Origin>,
-    /// True if clients are believed whatever their port is. False if only clients with a port below
-    /// 1024 are believed, because any user of a machine can open the other ports.
+    /// True if clients are trusted whatever their port is. False if only clients with a port below
+    /// 1024 are trusted, because any user of a machine can open the other ports.
     pub any_port: bool,
 }
 
 impl NfsConfig {
-    /// Returns settings that listen on these addresses and believe only this machine.
+    /// Returns settings that listen on these addresses and trust only this machine.
     #[must_use]
     pub fn at(listen: Vec<SocketAddr>) -> Self {
         Self { listen, clients: Vec::new(), any_port: false }
     }
 
-    /// Returns true if the server believes the user ids that this client states.
+    /// Returns true if this client is trusted to state user ids.
     pub(crate) fn believes(&self, peer: SocketAddr) -> bool {
         let address = peer.ip().to_canonical();
         let is_listed = match self.clients.is_empty() {
@@ -36,7 +36,8 @@ impl NfsConfig {
     }
 }
 
-/// The lowest port that any user of a machine can open. Only the superuser can open lower ports.
+/// The lowest port that a user without privileges can open. Only the superuser can open lower
+/// ports.
 const PRIVILEGED_PORTS: u16 = 1024;
 
 #[cfg(test)]

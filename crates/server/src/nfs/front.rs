@@ -1,9 +1,10 @@
-//! Connections of NFS clients: from records to calls, and from results to replies.
+//! The connections of NFS clients. This module decodes calls from records, and sends replies with
+//! the results.
 //!
 //! Invariants:
-//! - The number of calls in progress and of unsent bytes is limited for each connection. A
-//!   connection beyond a limit is not read.
-//! - A turn serves a limited number of calls, so that other reactors get their turns.
+//! - The number of calls in progress and of unsent bytes is limited for each connection. While a
+//!   connection exceeds a limit, the server does not read from it.
+//! - A turn executes a limited number of calls, so that other reactors can also take turns.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -45,14 +46,14 @@ pub(crate) struct Front {
 struct Link {
     id: LinkId,
     peer: SocketAddr,
-    /// True if the client's statements about its users are believed.
+    /// True if the client is trusted to state the ids of its users.
     is_believed: bool,
-    /// The number of calls that wait for operations.
+    /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
 }
 
-/// The parts of the front that serving a call needs.
+/// The parts of [`Front`] that are needed to execute a call.
 pub(super) struct Desk<'f> {
     pub calls: &'f mut Calls,
     pub writer: &'f mut Writer,
@@ -62,7 +63,7 @@ pub(super) struct Desk<'f> {
 }
 
 impl Front {
-    /// Listens at the configured addresses. Calls are served when the reactor runs.
+    /// Listens at the configured addresses. Calls are executed once the reactor runs.
     pub(crate) fn new(
         config: &NfsConfig,
         interface: BorrowedFd<'_>,
@@ -101,7 +102,7 @@ impl Front {
         self.records.wait(pause);
     }
 
-    /// Closes connections whose peers do not read.
+    /// Closes connections whose peers have not read a pending reply for too long.
     pub(super) fn tick(&mut self, now: Instant) {
         self.records.tick(now);
     }
@@ -143,13 +144,13 @@ impl Front {
         false
     }
 
-    /// Continues the calls whose operations have ended.
+    /// Continues the calls whose operations on files have ended.
     pub(super) fn take_results(&mut self, reactor: &mut Reactor<'_>) {
         while let Some((to, result)) =
             reactor.own.guest_results.as_mut().and_then(|results| results.pop())
         {
             let Some((id, what)) = self.calls.end(to) else {
-                // The call has been given up, so its memory is free.
+                // No call waits for this result any more, so the bytes of the read are released.
                 if let GuestResult::Read(read) = result {
                     reactor.on_loan_done(read.cookie);
                 }
@@ -196,7 +197,8 @@ impl Front {
         self.links.get_mut(id.index())?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Counts the calls of a connection that wait, and stops reading from it while there are many.
+    /// Updates the count of a connection's waiting calls. Stops reading from the connection while
+    /// there are too many of them or too many unsent bytes.
     fn count_waiting(&mut self, id: LinkId, is_more: bool) {
         let unsent = self.records.unsent(id);
         let Some(link) = self.link(id) else { return };
@@ -219,7 +221,7 @@ impl Front {
                 calls::refuse(&mut self.writer, refused.xid, refused.body);
                 self.send(reactor, link, &[]);
             }
-            // Replies belong to calls of this server, of which there are none on this connection.
+            // The server has sent no calls on this connection, so it expects no replies.
             Err(CallError::NotACall | CallError::IsReply | CallError::Absent) => {
                 self.records.close(link, "the peer sent a record that is not a call");
             }
@@ -247,7 +249,7 @@ impl Front {
             return self.send(reactor, link, &[]);
         }
         if call.procedure == 0 {
-            // NULL is answered to everybody, as a test that the server is there.
+            // Every client gets a reply to NULL, with which clients test whether the server runs.
             match call.credential.credential() {
                 Ok(_) => calls::begin(&mut self.writer, xid),
                 Err(why) => calls::deny(&mut self.writer, xid, why),
@@ -285,7 +287,7 @@ impl Front {
         self.follow(reactor, link, progress, &[]);
     }
 
-    /// Returns the sender of a call, if its credentials are accepted.
+    /// Returns the sender of a call; an error if its credentials are not accepted.
     fn sender_of(&mut self, link: LinkId, call: &Call<'_>) -> Result<Sender, AuthStat> {
         let credential = call.credential.credential()?;
         let Some(open) = self.link(link) else { return Err(AuthStat::Failed) };
@@ -318,10 +320,10 @@ impl Front {
         }
     }
 
-    /// Sends the reply in the writer. Its payloads are the bytes that these reads have found.
+    /// Sends the reply that is in the writer. The payloads of the reply are the bytes of `reads`.
     fn send(&mut self, reactor: &mut Reactor<'_>, link: LinkId, reads: &[GuestRead]) {
         if let Some(fault) = self.writer.fault() {
-            // The replies are within their limits, so this is a mistake of this server.
+            // Replies are always within their limits, so this is a bug of this server.
             tracing::error!(%fault, "a reply to an NFS client cannot be encoded");
             for read in reads {
                 reactor.on_loan_done(read.cookie);
@@ -351,17 +353,17 @@ impl Front {
     }
 }
 
-/// The length of the longest call: a WRITE of 1 MiB and its header.
+/// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
 const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of connections of NFS clients.
 const CONNECTIONS_MAX: usize = 4096;
-/// The time for which a client may not read a pending reply before its connection is closed.
+/// The time after which a connection is closed because its client does not read a pending reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The maximum number of calls of a connection that wait for operations.
 const CALLS_MAX: usize = 256;
-/// The number of bytes of pending replies at which a connection is not read.
+/// The number of bytes of pending replies above which the server stops reading from a connection.
 const UNSENT_BYTES_MAX: u64 = 8 << 20;
-/// The maximum number of calls that are served before other reactors get a turn.
+/// The maximum number of calls that are executed before other reactors get a turn.
 const CALLS_IN_TURN: usize = 64;
 /// The number of the procedure COMPOUND of NFSv4.
 const PROCEDURE_COMPOUND: u32 = 1;

@@ -1,13 +1,14 @@
 //! Serves NFS clients: ONC RPC over TCP, with MOUNT, NFSv3 and NFSv4.1.
 //!
-//! NFS clients are served by one more reactor, with sockets in place of DAFS connections. A call
-//! becomes the same operations on files that DAFS requests become, so both kinds of clients share
-//! names, opens, locks, delegations, fencing lists and the cache. This module contains what only
-//! NFS has: calls, sessions, compounds, and the encoding of results.
+//! NFS clients are served by one more reactor, with sockets in place of DAFS connections. A call is
+//! executed by the same operations on files as a DAFS request. So both kinds of clients share
+//! names, opens, locks, delegations, fencing lists and the cache. This module contains the parts
+//! that only NFS has: calls, sessions, compounds, and the encoding of results.
 //!
 //! Invariants:
 //! - The payload of a READ goes from the cache to the socket without a copy in this process.
-//! - Nothing here waits for a socket or a disk while it holds the shared state.
+//! - No code in this module waits for a socket or a disk while it holds the lock of the shared
+//!   state.
 
 mod calls;
 pub(crate) mod config;

@@ -1,6 +1,6 @@
-//! MOUNT version 3, by which a client finds the handle of an export from the export's path.
+//! MOUNT version 3: a client sends the path of an export, and gets the export's file handle.
 //!
-//! Invariant: a client gets a handle only for a directory that its rules let it see.
+//! Invariant: a client gets a handle only for a directory that the access rules let it see.
 
 use dafs_nfs_wire::mount3::{Arguments, Export, MountResult, MountStatus, Mounted, Procedure};
 use dafs_nfs_wire::rpc::{Outcome, flavor};
@@ -12,7 +12,7 @@ use super::calls::{self, CallId, Progress};
 use super::front::Desk;
 use crate::reactor::Reactor;
 
-/// Serves a call of MOUNT.
+/// Executes a call of MOUNT.
 pub(super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -38,8 +38,8 @@ pub(super) fn serve(
             }
             Err(status) => MountResult::Fail(status).encode(desk.writer),
         },
-        // Which clients have mounted an export is not recorded: the records of other servers are
-        // known to be wrong, since clients that crash do not unmount.
+        // The server does not record which clients have mounted an export. Such records become
+        // wrong, because clients that crash do not unmount.
         Arguments::Dump(()) => Chain::<(), 0>::default().encode(desk.writer),
         Arguments::Export(()) => exports(reactor).encode_into(desk),
         Arguments::Null(()) | Arguments::Umnt(_) | Arguments::UmntAll(()) => {}

@@ -1,7 +1,8 @@
 //! Files that calls without an open have used recently.
 //!
-//! A READ of NFSv3 names a file by its handle, without an open. To open the file for each READ
-//! would cost several system calls. So a file stays open for a short time for the same user.
+//! A READ of NFSv3 names a file by its handle, without an open. Opening the file for each READ
+//! would take several system calls. So the server keeps the file open for a short time, for calls
+//! of the same user.
 //!
 //! Invariants:
 //! - An entry is used for at most [`LIFETIME`], so a change of permissions by a process of this
@@ -27,11 +28,11 @@ use crate::reactor::Reactor;
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     files: HashMap<Use, Opened>,
-    /// The entries in the order in which they were made.
+    /// The entries with the times at which they were added, the oldest first.
     queue: VecDeque<(Moment, Use)>,
 }
 
-/// A file, its user, and how it is used.
+/// A file, the user who accesses it, and the kind of access (reading or writing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Use {
     file: FileHandle,
@@ -98,7 +99,7 @@ impl Recent {
         reactor.shared.cache.is_as_shown(opened.file, &attributes).then_some(attributes)
     }
 
-    /// Keeps the attributes of a file that was used recently.
+    /// Stores the attributes of a file that was used recently, for later calls.
     pub(super) fn note_attributes(
         &mut self,
         user: EndpointId,

@@ -12,8 +12,8 @@ pub(crate) fn serve_nfs(own: &mut Own, mut front: Front, hold: &mut impl Hold, s
     let mut rest = Rest { pause: Some(Duration::ZERO) };
     let mut ticked = Instant::now();
     while !stop.load(Ordering::Acquire) {
-        // The lock is free here, so replies are sent and calls are received while other reactors
-        // take turns.
+        // This reactor does not hold the lock here, so it sends replies and receives calls while
+        // other reactors take turns.
         let pause = match own.interface.arm() {
             true => rest.pause.unwrap_or(Duration::ZERO),
             false => Duration::ZERO,
@@ -43,7 +43,7 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     reactor.begin_turn();
     let has_more = front.serve(reactor);
     let mut rest = reactor.end_guest_turn();
-    // The end of the turn may have finished jobs, and with them calls.
+    // The end of the turn may have completed jobs, so that calls can be finished.
     front.take_results(reactor);
     if has_more || reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
         rest.pause = None;
@@ -51,5 +51,5 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     rest
 }
 
-/// The interval at which the server looks for clients that do not read their replies.
+/// The interval between two checks for clients that do not read their replies.
 const TICK: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use crate::reactor::Shared;
 /// The admitted users of NFS clients.
 #[derive(Debug, Default)]
 pub(super) struct Users {
-    /// The rules under which the users were admitted.
+    /// The access rules according to which the users were admitted.
     rules: Option<Arc<AccessRules>>,
     admitted: HashMap<User, EndpointId>,
     /// The fence identity of each address.
@@ -30,7 +30,7 @@ pub(super) struct Users {
 pub(super) struct User {
     /// The address of the client's machine.
     pub address: IpAddr,
-    /// The credentials that the client states. If it states none, the credentials of an
+    /// The credentials that the client states. If the client states none, the credentials of an
     /// unauthenticated user.
     pub credentials: Credentials,
     /// The client that owns the user's state. [`ClientKey::NONE`] for clients of NFSv3.
@@ -89,9 +89,9 @@ impl Users {
         });
     }
 
-    /// Removes all users. A user is admitted again at the user's next call. Requests in progress
-    /// end like those of a client that has disconnected, or continue with the references that their
-    /// tasks hold.
+    /// Removes all users. A user is admitted again at the user's next call. A request in progress
+    /// either ends like that of a disconnected client, or continues because its task still refers
+    /// to the user.
     fn forget_all(&mut self, shared: &mut Shared) {
         for (_, endpoint) in self.admitted.drain() {
             shared.channels.guests_mut().remove(endpoint);

@@ -22,8 +22,9 @@ pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
         Fault::NotFound | Fault::NoXattr => Status::NoEnt,
         Fault::Io | Fault::LockBroken => Status::Io,
         Fault::NoDevice => Status::NxIo,
-        // A program that meets another client's lock or share reservation gets an error at once. If
-        // it were told to wait, it would hang as long as the file is open.
+        // A program gets an error immediately if its request conflicts with a lock or share
+        // reservation of another client. If the client retried the call, the program would hang as
+        // long as the file is open.
         Fault::Access
         | Fault::OpenLacksAccess
         | Fault::ShareDenied
@@ -52,7 +53,7 @@ pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
         Fault::NotSupported => Status::NotSupp,
         Fault::BadType => Status::BadType,
         Fault::TooSmall | Fault::EntryTooLong => Status::TooSmall,
-        // During the grace period a caller without state is refused as an unknown client.
+        // During the grace period, the filer refuses a caller without state as an unknown client.
         Fault::Busy
         | Fault::Resource
         | Fault::Denied
@@ -86,7 +87,7 @@ pub(super) fn failure_of(outcome: &Outcome) -> Status {
     }
 }
 
-/// Converts the attributes of an object to the form of NFS replies.
+/// Converts the attributes of an object to their form in NFS replies.
 pub(super) fn shown(handle: &FileHandle, attributes: &Attributes) -> Shown {
     Shown {
         file_type: match attributes.kind {
@@ -147,7 +148,7 @@ pub(super) fn before(attributes: &Attributes) -> WccAttributes {
     }
 }
 
-/// Converts the attributes that a call sets.
+/// Converts the attributes that a call sets. Fails if a time has an invalid value.
 pub(super) fn settings(asked: &Asked) -> Result<SetAttributes, Status> {
     Ok(SetAttributes {
         mode: asked.mode.map(|mode| mode & 0o7777),

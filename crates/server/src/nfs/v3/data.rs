@@ -90,7 +90,8 @@ impl Service<'_, '_, '_> {
         Progress::Done
     }
 
-    /// Starts a write. Returns the outcome if the write is complete, `None` if the call must wait.
+    /// Starts a write. Returns the outcome if the write is already complete; `None` if the call
+    /// must wait.
     fn begin_write(
         &mut self,
         handle: &FileHandle,

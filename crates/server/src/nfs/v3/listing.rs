@@ -56,7 +56,7 @@ impl Service<'_, '_, '_> {
         let mut is_end = page.is_end;
         let mut names = 0;
         for listed in &page.entries {
-            // The first limit of the call counts only names, numbers and cookies.
+            // The limit `directory_count` of the call covers only names, file ids and cookies.
             names += NAME_HEAD + listed.name.len();
             let entry = EntryPlus {
                 file_id: listed.file_id,
@@ -75,8 +75,8 @@ impl Service<'_, '_, '_> {
         self.end_page(is_end);
     }
 
-    /// Writes the part of the reply before the entries. Returns `None` if the listing has failed;
-    /// the reply is then complete.
+    /// Writes the part of the reply that comes before the entries. Returns `None` if the listing
+    /// has failed; the reply then contains the error and is complete.
     fn begin_page(
         &mut self,
         directory: dafs_nfs_wire::nfs3::Handle<'_>,
@@ -188,14 +188,14 @@ const PARENT: u64 = 2;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// The size of the smallest page in which an entry with a short name fits, in bytes.
 const PAGE_BYTES_MIN: usize = 64;
-/// The number of bytes after the entries: the end of the list, and the flag that says whether the
-/// listing is complete.
+/// The number of bytes after the entries: the end of the list, and the flag that marks the listing
+/// as complete.
 const PAGE_TAIL: usize = 8;
 /// The size of an entry with a short name, without attributes and (in the next constant) with
 /// attributes, in bytes.
 const ENTRY_BYTES: usize = 32;
 const ENTRY_PLUS_BYTES: usize = 200;
-/// The number of bytes, in addition to its name, that an entry counts against the first limit of
-/// READDIRPLUS.
+/// The number of bytes that an entry, in addition to its name, counts against the limit
+/// `directory_count` of READDIRPLUS.
 const NAME_HEAD: usize = 24;
 const ENTRIES_MAX: usize = 4096;

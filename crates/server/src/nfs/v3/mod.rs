@@ -1,7 +1,8 @@
 //! NFS version 3 (RFC 1813): 22 procedures without state.
 //!
-//! Invariant: a call names its file by a handle and acts with the rights of its user. It is checked
-//! against the opens, locks, delegations and fences of all other clients.
+//! Invariant: a call names its file by a handle, and is executed with the permissions of its user.
+//! The server checks each call against the opens, locks, delegations and fences of all other
+//! clients.
 
 mod attributes;
 mod convert;
@@ -25,23 +26,23 @@ use crate::requests::handles;
 
 pub(super) use convert::{Before, status_of};
 
-/// The rest of a call, to be done when its operation has ended.
+/// The data that is needed to finish a call when its operation has ended.
 #[derive(Debug)]
 pub(super) enum Suspended {
-    /// A READ that waits for the bytes of this file.
+    /// A READ that waits for bytes of this file.
     Read(FileHandle),
-    /// A WRITE to a file with these attributes before.
+    /// A WRITE to this file, which had these attributes before the call.
     Write(FileHandle, Before),
-    /// A COMMIT of a file with these attributes before.
+    /// A COMMIT of this file, which had these attributes before the call.
     Commit(FileHandle, Before),
-    /// A SETATTR of a file with these attributes before.
+    /// A SETATTR of this file, which had these attributes before the call.
     SetAttributes(FileHandle, Before),
-    /// A CREATE of a file that exists and is being truncated; the directory, and its attributes
-    /// before.
+    /// A CREATE of a file that exists and is being truncated: the file, its directory, and the
+    /// directory's attributes before the call.
     Create(FileHandle, FileHandle, Before),
 }
 
-/// A call of one procedure, and everything that serving it needs.
+/// A call of one procedure, and everything that is needed to execute it.
 struct Service<'s, 'f, 'r> {
     desk: &'s mut Desk<'f>,
     reactor: &'s mut Reactor<'r>,
@@ -52,7 +53,7 @@ struct Service<'s, 'f, 'r> {
 /// The result of a procedure, or the status with which it fails.
 type Result<T> = std::result::Result<T, Status>;
 
-/// Serves a call.
+/// Executes a call of NFS version 3.
 pub(super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -101,7 +102,8 @@ pub(super) fn serve(
     Progress::Done
 }
 
-/// Finishes a call whose operation has ended. The bytes of a READ go into `read`.
+/// Finishes a call whose operation has ended. For a READ, `read` is set to the bytes that were
+/// read.
 pub(super) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -112,7 +114,7 @@ pub(super) fn resume(
 ) -> Progress {
     let guest = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller());
     let Some(by) = guest else {
-        // The rules have changed, so the user is no longer admitted under the old ones.
+        // The access rules have changed, and the user was not admitted according to the new rules.
         if let GuestResult::Read(found) = result {
             reactor.on_loan_done(found.cookie);
         }
@@ -145,9 +147,9 @@ pub(super) fn resume(
             };
             service.finish_create(&directory, before, created);
         }
-        // No reply of version 3 depends on a record.
+        // A reply of version 3 never waits for a journal record.
         (_, GuestResult::Durable) => calls::fail(service.desk.writer, id.xid, Outcome::SystemErr),
-        // Only reads have bytes.
+        // Only a READ can have bytes as its result.
         (_, GuestResult::Read(found)) => {
             service.reactor.on_loan_done(found.cookie);
             calls::fail(service.desk.writer, id.xid, Outcome::SystemErr);
@@ -157,14 +159,14 @@ pub(super) fn resume(
 }
 
 impl Service<'_, '_, '_> {
-    /// Returns the handle of a call in the form that the store uses now.
+    /// Converts the handle in a call to the form that the store uses now.
     fn handle(&self, given: Handle<'_>) -> Result<FileHandle> {
         let mut handle = FileHandle(given.0.try_into().map_err(|_| Status::BadHandle)?);
         handles::renew(&*self.reactor.shared.whole_store, &mut handle);
         Ok(handle)
     }
 
-    /// Returns the handle of an object that the fences let the caller access.
+    /// Returns the handle of an object. Fails if a fence blocks the caller's access to the object.
     fn object(&mut self, given: Handle<'_>) -> Result<FileHandle> {
         let handle = self.handle(given)?;
         let by = self.by.clone();
@@ -172,14 +174,16 @@ impl Service<'_, '_, '_> {
         Ok(handle)
     }
 
-    /// Returns the status for an operation that was not done. An operation that would have to wait
-    /// for a delegation is refused, so that the client asks again; the recall goes on.
+    /// Returns the status for an operation that was not executed. An operation that would have to
+    /// wait for the recall of a delegation is refused, so that the client sends it again; meanwhile
+    /// the recall continues.
     fn not_done(&mut self, why: NotDone) -> Status {
         convert::status_of_protocol(self.reactor.without_waiting(why))
     }
 
-    /// Returns the status for a failed operation. The server then searches for an object that it
-    /// must search for, so that it is found when the client asks again.
+    /// Returns the status for a failed operation. If the operation failed because the server must
+    /// first search for the object of the handle, this starts the search, so that the object is
+    /// known when the client sends the call again.
     fn failed(&mut self, handle: &FileHandle, fault: impl Into<Fault>) -> Status {
         let fault = fault.into();
         if fault == Fault::Busy && self.reactor.shared.whole_store.must_search(handle) {
@@ -188,7 +192,7 @@ impl Service<'_, '_, '_> {
         status_of(fault)
     }
 
-    /// Appends results to the reply.
+    /// Appends the results of the procedure to the reply.
     fn answer<'b>(&mut self, results: &impl Xdr<'b>) {
         results.encode(self.desk.writer);
     }

@@ -49,7 +49,7 @@ impl Service<'_, '_, '_> {
         Ok(handle)
     }
 
-    /// Returns the given handle if its object is a directory.
+    /// Returns the handle `directory` if its object is a directory, for a lookup of `.`.
     fn itself(&mut self, directory: &FileHandle) -> std::result::Result<FileHandle, StoreError> {
         let by = self.by.clone();
         let found = by.store().attributes(&by, directory)?;
@@ -103,8 +103,8 @@ impl Service<'_, '_, '_> {
         Progress::Done
     }
 
-    /// Creates or finds the file of a CREATE. Returns its handle, and true if the file must be
-    /// truncated.
+    /// Creates or finds the file of a CREATE. Returns its handle, and true if the file existed and
+    /// must be truncated.
     fn make(
         &mut self,
         directory: &FileHandle,
@@ -193,7 +193,8 @@ impl Service<'_, '_, '_> {
         });
     }
 
-    /// Replies to a CREATE whose directory cannot be used.
+    /// Writes the reply to a failed CREATE or similar procedure, without attributes of the
+    /// directory.
     fn refuse_create(&mut self, status: Status) -> Progress {
         self.answer(&CreateResult::Fail(status, WccData::default()));
         Progress::Done
@@ -314,7 +315,8 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// Checks a name that is to be created. The names `.` and `..` exist in every directory.
+/// Checks a name that is to be created. The names `.` and `..` are refused, because they exist in
+/// every directory.
 fn new_name(name: &[u8]) -> Result<&[u8]> {
     match name {
         b"." | b".." => Err(Status::Exist),

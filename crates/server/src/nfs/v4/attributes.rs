@@ -1,4 +1,4 @@
-//! Attributes: GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS.
+//! The operations on attributes: GETATTR, SETATTR, VERIFY, NVERIFY and ACCESS.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use super::settings::settings_of;
 use super::{Result, convert, failed, not_done};
 use crate::task::{Task, Work};
 
-/// Texts that attributes refer to.
+/// The texts to which the encoded attributes of an object refer.
 pub(super) struct Texts {
     owner: String,
     group: String,
@@ -53,7 +53,7 @@ impl Service<'_, '_, '_> {
         Ok(Did::Written)
     }
 
-    /// Returns the attributes of the file system, if one of them is wanted.
+    /// Returns the attributes of the file system; `None` if the client wants none of them.
     pub(super) fn file_system(
         &mut self,
         handle: &FileHandle,
@@ -107,7 +107,7 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Writes the answer of a SETATTR that succeeded. Returns its status.
+    /// Writes the result of a SETATTR whose operation has ended. Returns its status.
     pub(super) fn end_set_attributes(&mut self, mask: &Bitmap, outcome: &Outcome) -> Status {
         if outcome.result.is_err() {
             return convert::failure_of(outcome);
@@ -251,7 +251,7 @@ pub(super) fn supported() -> &'static Bitmap {
 static SUPPORTED: LazyLock<Bitmap> =
     LazyLock::new(|| Bitmap::of(READABLE).or(&Bitmap::of(WRITE_ONLY)));
 
-/// The numbers of the attributes that can be read.
+/// The numbers of the attributes that clients can read.
 const READABLE: &[u32] = &[
     number::supported_attrs,
     number::type_,
@@ -300,10 +300,10 @@ const READABLE: &[u32] = &[
     number::change_attr_type,
 ];
 
-/// The numbers of the attributes that can only be set.
+/// The numbers of the attributes that clients can only set.
 const WRITE_ONLY: &[u32] = &[number::time_access_set, number::time_modify_set, number::mode_umask];
 
-/// The attributes that need a look at the file system.
+/// The attributes whose values the server must ask the file system for.
 static OF_FILE_SYSTEM: LazyLock<Bitmap> = LazyLock::new(|| {
     Bitmap::of(&[
         number::files_avail,

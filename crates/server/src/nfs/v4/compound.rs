@@ -1,10 +1,10 @@
-//! Compounds: runs the operations of a call one after the other, and keeps the reply of a session's
-//! request for a repeat.
+//! Compounds: executes the operations of a call one after the other, and keeps the reply of a
+//! session's request in case the client repeats the request.
 //!
 //! Invariants:
-//! - Operations run in order. The first that fails ends the compound.
-//! - A compound that waits holds the operations that are left, its reply so far, and the bytes that
-//!   its reads have found; nothing else.
+//! - Operations are executed in their order. The first operation that fails ends the compound.
+//! - A compound that waits holds only the operations that were not executed yet, its reply so far,
+//!   and the bytes that its READs have read.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -44,7 +44,8 @@ pub(in super::super) struct Sender {
     pub link: LinkId,
     /// The address of the client's machine.
     pub address: IpAddr,
-    /// The credentials that the client states; nobody's if it states none.
+    /// The credentials that the client states. If the client states none, those of the user
+    /// `nobody`.
     pub credentials: Credentials,
     /// True if the client states credentials.
     pub has_credentials: bool,
@@ -57,84 +58,88 @@ pub(in super::super) struct Compound {
     pub sender: Sender,
     minor: u32,
     count: u32,
-    /// The number of operations that were not run yet.
+    /// The number of operations that were not executed yet.
     left: u32,
-    /// The operations that were not run yet, while the compound waits.
+    /// The encoded operations that were not executed yet; empty unless the compound waits.
     rest: Vec<u8>,
-    /// The reply so far, while the compound waits.
+    /// The reply so far, while the compound waits. At other times the reply is in [`Desk`].
     writer: Writer,
     reply: Option<ReplyWriter>,
     /// The position in the reply at which the results of the compound begin.
     body: usize,
     pub request: Option<Admitted>,
-    /// The caller of operations on files. `None` before SEQUENCE.
+    /// The caller on whose behalf operations on files are executed. `None` before SEQUENCE.
     pub by: Option<Caller>,
     pub current: Option<FileHandle>,
     pub saved: Option<FileHandle>,
-    /// The state id that the last operation returned, which {1, 0} stands for.
+    /// The state id that the last operation returned. Clients refer to it by the special state id
+    /// with the sequence number 1 and zeros.
     pub current_state: Option<StateId>,
     pub saved_state: Option<StateId>,
-    /// The bytes that reads have found, in the order of the reply.
+    /// The bytes that the READs of the compound have read, in the order of the reply.
     pub reads: SmallVec<[GuestRead; 1]>,
-    /// The operation that the compound waits for.
+    /// The operation whose end the compound waits for.
     pub awaits: Option<Awaits>,
-    /// The number of the record that must be durable before the reply.
+    /// The number of the journal record that must be durable before the reply is sent.
     pub after: RecordNumber,
-    /// True if the operation that has failed has written its answer itself.
+    /// True if the failed operation has already written its result, so that no status must be
+    /// appended.
     pub is_answered: bool,
-    /// True if the operation that has failed has written something that must be removed.
+    /// True if the failed operation has written part of its result, which must be removed from the
+    /// reply.
     pub takes_back: bool,
-    /// The size of the request in bytes.
+    /// The size in bytes of the call that contains the compound.
     bytes: u32,
-    /// A checksum of the operations, by which a repeat is told from another request.
+    /// A checksum of the operations. It shows whether a request with the same sequence number is a
+    /// repeat.
     checksum: u64,
 }
 
-/// An operation that has not ended.
+/// An operation that has started and not ended.
 #[derive(Debug)]
 pub(in super::super) enum Awaits {
-    /// A READ.
+    /// The bytes of a READ.
     Read,
-    /// A WRITE.
+    /// The end of a WRITE.
     Write,
-    /// A COMMIT.
+    /// The end of a COMMIT.
     Commit,
-    /// A SETATTR of these attributes.
+    /// The end of a SETATTR that sets these attributes.
     SetAttributes(dafs_nfs_wire::nfs4::Bitmap),
-    /// An OPEN.
+    /// The truncation of the file of an OPEN.
     Open(Box<opens::Opening>),
-    /// A CLOSE of this state.
+    /// The end of a CLOSE of the open with this state id.
     Close(StateId),
-    /// A LOCK.
+    /// The end of a LOCK; the value is the state id of the locks.
     Lock(StateId),
-    /// The record that the reply depends on; all operations have ended.
+    /// The journal record that must be durable before the reply is sent. All operations have ended.
     Record,
 }
 
 /// The progress of an operation.
 pub(super) enum Did {
-    /// The answer is in the reply.
+    /// The operation has ended, and its result is in the reply.
     Written,
     /// The compound waits.
     Later,
 }
 
-/// The result of running a compound.
+/// The outcome of [`serve`] or [`resume`].
 pub(in super::super) enum Ran {
-    /// The reply is in the writer, and its payloads are these reads.
+    /// The reply is in the writer. The payloads of the reply are the bytes of these reads.
     Done(SmallVec<[GuestRead; 1]>),
     /// The compound waits.
     Later,
 }
 
-/// A compound, and everything that running it needs.
+/// A compound, and everything that is needed to execute it.
 pub(super) struct Service<'s, 'f, 'r> {
     pub desk: &'s mut Desk<'f>,
     pub reactor: &'s mut Reactor<'r>,
     pub c: &'s mut Compound,
 }
 
-/// Serves a call of COMPOUND.
+/// Executes a call of COMPOUND.
 pub(in super::super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -205,7 +210,7 @@ pub(in super::super) fn resume(
     follow(desk, reactor, compound, ran)
 }
 
-/// Returns true if a kept reply was written for a repeated request.
+/// Writes the kept reply of a repeated request. Returns false if no reply was kept.
 pub(in super::super) fn repeat(state: &State, writer: &mut Writer, key: RequestKey) -> bool {
     match state.machine.kept_reply(key) {
         Some(kept) => {
@@ -216,8 +221,8 @@ pub(in super::super) fn repeat(state: &State, writer: &mut Writer, key: RequestK
     }
 }
 
-/// Keeps a compound that waits, or returns its reply when the records that it depends on are
-/// durable.
+/// Stores a compound that waits for an operation or for a journal record. Otherwise ends the
+/// compound and returns its reply.
 fn follow(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -240,8 +245,8 @@ fn follow(
     Ran::Later
 }
 
-/// Ends a compound whose reply may be sent: keeps the reply for a repeat, and releases what ended
-/// clients hold.
+/// Ends a compound whose reply may be sent. Keeps the reply in case the client repeats the request,
+/// and releases the state of clients that have ended.
 fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Compound>) -> Ran {
     let now = reactor.shared.life.now();
     if let Some(request) = compound.request.take() {
@@ -256,14 +261,14 @@ fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Co
 }
 
 impl Compound {
-    /// Returns the writer of answers. `None` after the last answer.
+    /// Returns the writer of the results. `None` after the last result.
     pub(super) fn reply_writer(&mut self) -> Option<&mut ReplyWriter> {
         self.reply.as_mut()
     }
 }
 
 impl Service<'_, '_, '_> {
-    /// Runs the operations that are left.
+    /// Executes the operations that were not executed yet.
     fn run(&mut self, mut operations: &[u8]) -> Progress {
         while self.c.left > 0 {
             let mut reader = Reader::new(operations);
@@ -287,7 +292,7 @@ impl Service<'_, '_, '_> {
             let mark = self.mark();
             match self.execute(&operation) {
                 Ok(Did::Written) if self.desk.writer.fault().is_some() => {
-                    // The results do not fit into the reply that the session allows.
+                    // The reply would be longer than the session allows.
                     self.rewind(mark);
                     return self.fail(kind, self.too_big());
                 }
@@ -319,7 +324,7 @@ impl Service<'_, '_, '_> {
         self.finish(Status::Ok)
     }
 
-    /// Checks that an operation may stand where it does.
+    /// Checks that an operation is allowed at its position in the compound.
     fn check_position(&self, kind: OperationKind, index: u32) -> Result<()> {
         let is_alone = self.c.count == 1;
         match (kind.row().position, index) {
@@ -347,7 +352,7 @@ impl Service<'_, '_, '_> {
             Operation::BindConnToSession(asked) => self.bind_connection(asked),
             Operation::BackchannelCtl(asked) => self.control_back_channel(asked),
             Operation::ReclaimComplete(is_one_fs) => self.complete_reclaims(*is_one_fs),
-            // No client has the protection that this operation belongs to.
+            // The server grants no client the protection (SP4_SSV) that this operation changes.
             Operation::SetSsv(_) => Err(Status::Inval),
             Operation::PutRootFh | Operation::PutPubFh => self.put_root(),
             Operation::PutFh(handle) => self.put_handle(handle),
@@ -386,7 +391,7 @@ impl Service<'_, '_, '_> {
         did.map_err(Stop::Failed)
     }
 
-    /// Writes the answer of an operation that succeeded.
+    /// Writes the result of an operation that succeeded.
     pub(super) fn push(&mut self, answer: &Answer<'_>) -> Result<Did> {
         if let Some(reply) = &mut self.c.reply {
             reply.push(self.desk.writer, answer);
@@ -394,21 +399,22 @@ impl Service<'_, '_, '_> {
         Ok(Did::Written)
     }
 
-    /// Writes the status of an operation that failed, and ends the compound.
+    /// Writes the status of an operation that failed, and completes the reply.
     fn fail(&mut self, kind: OperationKind, status: Status) -> Progress {
         self.push_failure(kind, status);
         self.finish(status)
     }
 
     pub(super) fn push_failure(&mut self, kind: OperationKind, status: Status) {
-        // An error must always fit, even if the results before it have filled the reply.
+        // There must always be room for an error, even if the results before it have filled the
+        // reply.
         self.desk.writer.set_limit(usize::MAX);
         if let Some(reply) = &mut self.c.reply {
             reply.push(self.desk.writer, &Answer::failed(kind, status));
         }
     }
 
-    /// Completes the reply.
+    /// Completes the reply: writes its status and the number of its results.
     fn finish(&mut self, status: Status) -> Progress {
         if let Some(reply) = self.c.reply.take() {
             reply.finish(self.desk.writer, status);
@@ -417,7 +423,8 @@ impl Service<'_, '_, '_> {
         Progress::Done
     }
 
-    /// Returns the results of the compound with the bytes of its reads.
+    /// Returns the encoded results of the compound, including the bytes of its READs, to be kept
+    /// for a repeat.
     fn whole_reply(&self) -> Vec<u8> {
         let body = self.c.body;
         if self.desk.writer.payload_count() == 0 {
@@ -450,7 +457,7 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Returns the status for results that do not fit into the reply.
+    /// Returns the status of an operation whose results do not fit into the reply.
     fn too_big(&self) -> Status {
         match &self.c.request {
             Some(request) if request.must_keep => Status::RepTooBigToCache,
@@ -518,47 +525,51 @@ impl Service<'_, '_, '_> {
             target_highest_slot: reply.target_highest_slot,
             status: SequenceStatus(reply.status_flags),
         };
-        // The answer always fits, because the session's limits allow for it.
+        // There is always room for this result, because the smallest limit of a session includes
+        // it.
         let _ = self.push(&Answer::Sequence(Reply::Ok(done)));
     }
 
     // ---- what operations need ---------------------------------------------------------
 
-    /// Returns the caller of operations on files.
+    /// Returns the caller on whose behalf operations on files are executed. Fails before SEQUENCE.
     pub(super) fn by(&self) -> Result<Caller> {
         self.c.by.clone().ok_or(Status::Access)
     }
 
-    /// Returns the current file handle.
+    /// Returns the current file handle. Fails if there is none.
     pub(super) fn current(&self) -> Result<FileHandle> {
         self.c.current.ok_or(Status::NoFileHandle)
     }
 
-    /// Returns the saved file handle.
+    /// Returns the saved file handle. Fails if there is none.
     pub(super) fn saved(&self) -> Result<FileHandle> {
         self.c.saved.ok_or(Status::NoFileHandle)
     }
 
-    /// Makes an object the current one. A state id that was current belongs to another object.
+    /// Makes `handle` the current file handle. Clears the current state id, because it belongs to
+    /// another object.
     pub(super) fn set_current(&mut self, handle: FileHandle) {
         self.c.current = Some(handle);
         self.c.current_state = None;
     }
 
-    /// Returns the destination for an operation that ends later, and makes the compound wait.
+    /// Makes the compound wait for an operation. Returns the destination for the operation's
+    /// result.
     pub(super) fn wait_for(&mut self, awaits: Awaits) -> crate::reply_to::ReplyTo {
         self.c.awaits = Some(awaits);
         self.desk.calls.reserve(self.c.id)
     }
 }
 
-/// The reason why a compound stops.
+/// The reason why the operations after the current one are not executed.
 pub(super) enum Stop {
-    /// An operation has failed.
+    /// The current operation has failed with this status.
     Failed(Status),
-    /// The whole reply is written.
+    /// The complete reply to the compound is already in the writer.
     Replied,
-    /// The operation succeeded, but the next one, if there is one, fails.
+    /// The current operation succeeded, but the next one, if there is one, must fail with this
+    /// status.
     FailNext(Status),
 }
 
@@ -570,11 +581,11 @@ pub(super) fn principal_of(sender: &Sender) -> Principal {
     }
 }
 
-/// Describes the sender to the session machine.
+/// Describes the sender in the form that [`dafs_nfs_state`] needs.
 pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
     let peer = match sender.address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
-        // Hosts choose the last 64 bits of their addresses themselves.
+        // A host can choose the last 64 bits of its address, so only the first 64 bits identify it.
         IpAddr::V6(address) => address.to_bits() >> 64 << 64,
     };
     Asker {
@@ -585,7 +596,7 @@ pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'
     }
 }
 
-/// Returns a checksum of the first operations of a compound.
+/// Returns a checksum of the first [`CHECKSUM_BYTES`] bytes of a compound's operations.
 fn checksum_of(operations: &[u8]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write_usize(operations.len());
@@ -593,8 +604,8 @@ fn checksum_of(operations: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The number of bytes that a checksum covers: enough for names and handles, but not the data of a
-/// WRITE.
+/// The maximum number of bytes that a checksum covers. This includes names and handles, but only
+/// the start of the data of a WRITE.
 const CHECKSUM_BYTES: usize = 1024;
-/// The approximate size of the headers in front of a compound, in bytes.
+/// The approximate size in bytes of the RPC header before a compound.
 const RPC_BYTES: u32 = 64;

@@ -1,4 +1,4 @@
-//! Converts statuses and state ids between the file half and NFS version 4.
+//! Converts statuses and change information from operations on files to NFS version 4.
 
 use dafs_files::outcome::Outcome;
 use dafs_nfs_state::Nfs4Error;
@@ -6,7 +6,7 @@ use dafs_nfs_wire::nfs4::{Status, types};
 use dafs_ops::Fault;
 use dafs_types::{ChangeInfo, FileHandle};
 
-/// Returns the status that means the same as a fault.
+/// Returns the NFS status for a fault.
 pub(super) fn status_of(fault: impl Into<Fault>) -> Status {
     match fault.into() {
         Fault::NotPermitted => Status::Perm,
@@ -56,12 +56,12 @@ pub(super) fn status_of(fault: impl Into<Fault>) -> Status {
     }
 }
 
-/// Returns the status that a session machine's error stands for.
+/// Returns the NFS status for an error of the session state.
 pub(super) fn status_of_machine(error: Nfs4Error) -> Status {
     Status::from_number(error.number()).unwrap_or(Status::ServerFault)
 }
 
-/// Returns the status of an outcome that failed.
+/// Returns the NFS status for a failed outcome.
 pub(super) fn failure_of(outcome: &Outcome) -> Status {
     match &outcome.result {
         Ok(_) => Status::ServerFault,
@@ -75,7 +75,8 @@ pub(super) fn change(change: ChangeInfo) -> types::ChangeInfo {
     types::ChangeInfo { atomic: change.atomic, before: change.before, after: change.after }
 }
 
-/// Returns the number of the file system of an object, from the part of the handle that names it.
+/// Returns an id for the file system of an object, computed from the part of the handle that
+/// identifies the file system.
 pub(super) fn file_system_of(handle: &FileHandle) -> types::FsId {
     let half = |at: usize| {
         let mut bytes = [0; 8];

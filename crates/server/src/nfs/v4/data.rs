@@ -1,4 +1,4 @@
-//! Data: READ, WRITE, COMMIT.
+//! The operations READ, WRITE and COMMIT.
 
 use dafs_filer::IoKind;
 use dafs_files::io::{IoFile, check_range};
@@ -39,7 +39,7 @@ impl Service<'_, '_, '_> {
         Status::Ok
     }
 
-    /// Returns the current file, if it is one whose bytes can be read and written.
+    /// Returns the current file handle. Fails if its object is not a regular file.
     fn regular_file(&mut self) -> Result<FileHandle> {
         let handle = self.current()?;
         match self.kind_of(&handle)? {
@@ -50,7 +50,7 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Returns the file of a READ or WRITE, after all checks.
+    /// Checks whether a READ or WRITE is allowed, and returns its file.
     fn file_for(
         &mut self,
         handle: &FileHandle,
@@ -146,8 +146,8 @@ impl Service<'_, '_, '_> {
         Status::Ok
     }
 
-    /// Writes the answer of the operation that the compound waited for. Returns its status; after a
-    /// failure, the answer is written, too.
+    /// Writes the result of the operation that the compound waited for, even if it has failed.
+    /// Returns its status.
     pub(super) fn end_operation(&mut self, result: GuestResult) -> Status {
         use dafs_nfs_wire::nfs4::OperationKind as Kind;
         let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
@@ -181,6 +181,6 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// The bytes that the answer of a READ takes in addition to the data: number, status, flag, length
-/// and padding.
+/// The number of bytes of the result of a READ without the data: operation number, status,
+/// end-of-file flag, length and padding.
 const READ_HEAD_BYTES: usize = 20;

@@ -1,4 +1,5 @@
-//! File handles: PUTFH, PUTROOTFH, GETFH, SAVEFH, RESTOREFH, LOOKUP, LOOKUPP, SECINFO.
+//! The operations on file handles: PUTFH, PUTROOTFH, GETFH, SAVEFH, RESTOREFH, LOOKUP, LOOKUPP and
+//! SECINFO.
 
 use dafs_nfs_wire::nfs4::copy::{Flavor, SecInfoDone, SecInfoStyle};
 use dafs_nfs_wire::nfs4::types::{FileHandle as Given, Name, check_name};
@@ -54,7 +55,7 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::Lookup(Status::Ok))
     }
 
-    /// Looks up a name in the current directory.
+    /// Looks up a name in the current directory. Returns the handle of its object.
     fn found(&mut self, name: &Name<'_>) -> Result<FileHandle> {
         let directory = self.directory()?;
         let name = check_name(name, NAME_BYTES_MAX)?;
@@ -79,7 +80,7 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::LookupP(Status::Ok))
     }
 
-    /// Returns the current file handle, if it is that of a directory.
+    /// Returns the current file handle. Fails if its object is not a directory.
     pub(super) fn directory(&mut self) -> Result<FileHandle> {
         let directory = self.current()?;
         match self.kind_of(&directory)? {
@@ -102,7 +103,7 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn security_of(&mut self, name: &Name<'_>) -> Result<Did> {
         self.found(name)?;
-        // The operation uses up the current file handle (RFC 8881 section 2.6.3.1.1.8).
+        // The operation clears the current file handle (RFC 8881 section 2.6.3.1.1.8).
         self.c.current = None;
         self.push(&Answer::SecInfo(Reply::Ok(flavors())))
     }
@@ -123,7 +124,7 @@ impl Service<'_, '_, '_> {
     }
 }
 
-/// Returns the flavors that the server accepts: AUTH_SYS.
+/// Returns the authentication flavors that the server accepts: AUTH_SYS.
 fn flavors() -> SecInfoDone<'static> {
     SecInfoDone { flavors: List(vec![Flavor::Other(flavor::SYS)]) }
 }

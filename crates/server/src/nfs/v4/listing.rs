@@ -1,6 +1,7 @@
-//! Listings: READDIR.
+//! Directory listings: the operation READDIR.
 //!
-//! Version 4 has no entries `.` and `..`. Their cookies 1 and 2 are not valid.
+//! A listing of version 4 does not contain the entries `.` and `..`. The cookies 1 and 2, which
+//! stand for these entries in other versions, are not valid.
 
 use dafs_nfs_wire::nfs4::attributes::number;
 use dafs_nfs_wire::nfs4::directory::ReadDirArgs;
@@ -59,7 +60,7 @@ impl Service<'_, '_, '_> {
             count += 1;
         }
         if count == 0 && !is_end {
-            // The results so far are removed by the caller, which writes the status instead.
+            // The caller removes what was written, and writes the status instead.
             self.c.takes_back = true;
             return Err(Status::TooSmall);
         }
@@ -67,7 +68,7 @@ impl Service<'_, '_, '_> {
         Ok(Did::Written)
     }
 
-    /// Writes an entry. Returns false if it does not fit.
+    /// Writes an entry. Returns false, and writes nothing, if there is no room for the entry.
     fn put(
         &mut self,
         listing: &mut ListingWriter,
@@ -103,7 +104,8 @@ impl Service<'_, '_, '_> {
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// The size of the smallest page in bytes, in which an entry with a short name fits.
 const PAGE_BYTES_MIN: usize = 64;
-/// The size of an entry in bytes, without and with attributes, for a short name.
+/// The size in bytes of an entry with a short name, without attributes and (in the next constant)
+/// with attributes.
 const ENTRY_BYTES: usize = 48;
 const ENTRY_PLUS_BYTES: usize = 200;
 const ENTRIES_MAX: usize = 4096;

@@ -30,15 +30,16 @@ use crate::reactor::{Reactor, Shared};
 pub(super) use compound::{Compound, Ran, Sender, resume, serve};
 use convert::status_of;
 
-/// The clients of version 4 and their sessions.
+/// The clients of NFS version 4, their sessions, and their opens and locks.
 #[derive(Debug)]
 pub(super) struct State {
     machine: NfsState,
-    /// The filer's clients, by the clients of version 4.
+    /// The filer's client for each client of version 4.
     clients: HashMap<Nfs4Client, ClientKey>,
     /// The opens and locks that clients name by state ids.
     states: opens::States,
-    /// The identity of this server, by which clients recognize it at several addresses.
+    /// The identity of this server. By it, clients recognize that several addresses lead to the
+    /// same server.
     owner: Vec<u8>,
 }
 
@@ -56,19 +57,19 @@ impl State {
         }
     }
 
-    /// Notes that a connection has ended.
+    /// Unbinds a connection that has ended from all sessions.
     pub(super) fn connection_lost(&mut self, link: dafs_dat::records::LinkId) {
         self.machine.connection_lost(dafs_nfs_state::ConnectionId(link.to_bits()));
     }
 
-    /// Ends the clients whose leases have expired, and releases what they hold. Returns the filer's
+    /// Ends the clients whose leases have expired, and releases their state. Returns the filer's
     /// clients that have ended.
     pub(super) fn on_time(&mut self, reactor: &mut Reactor<'_>, now: Moment) -> Vec<ClientKey> {
         self.machine.on_time(now);
         self.act_on_notices(reactor, now)
     }
 
-    /// Releases what ended clients hold. Returns the filer's clients that have ended.
+    /// Releases the state of clients that have ended. Returns the filer's clients that have ended.
     fn act_on_notices(&mut self, reactor: &mut Reactor<'_>, now: Moment) -> Vec<ClientKey> {
         let mut gone = Vec::new();
         while let Some(notice) = self.machine.poll_notice() {
@@ -93,7 +94,8 @@ impl State {
                     }
                     gone.push(client);
                 }
-                // A client that uses too many slots is told so by each SEQUENCE, too.
+                // No callback is sent: the reply to each SEQUENCE contains the number of slots,
+                // too.
                 Notice::RecallSlots(_) => {}
             }
         }
@@ -104,14 +106,16 @@ impl State {
 /// The result of an operation, or the status with which it fails.
 type Result<T> = std::result::Result<T, Status>;
 
-/// Returns the status for an operation that was not done. An operation that would have to wait for
-/// a delegation is refused, so that the client asks again; the recall goes on.
+/// Returns the status for an operation that was not executed. An operation that would have to wait
+/// for the recall of a delegation is refused, so that the client sends it again; meanwhile the
+/// recall continues.
 fn not_done(reactor: &mut Reactor<'_>, why: NotDone) -> Status {
     status_of(Fault::from(reactor.without_waiting(why)))
 }
 
-/// Returns the status for a failed operation. The server then searches for an object that it must
-/// search for, so that it is found when the client asks again.
+/// Returns the status for a failed operation. If the operation failed because the server must first
+/// search for the object of the handle, this starts the search, so that the object is known when
+/// the client sends the operation again.
 fn failed(reactor: &mut Reactor<'_>, handle: &FileHandle, fault: impl Into<Fault>) -> Status {
     let fault = fault.into();
     if fault == Fault::Busy && reactor.shared.whole_store.must_search(handle) {

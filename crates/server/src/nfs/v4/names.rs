@@ -1,4 +1,4 @@
-//! Names: CREATE, REMOVE, RENAME, LINK, READLINK.
+//! The operations on names: CREATE, REMOVE, RENAME, LINK and READLINK.
 
 use dafs_nfs_wire::nfs4::directory::{CreateArgs, CreateDone, CreateKind, RenameArgs, RenameDone};
 use dafs_nfs_wire::nfs4::types::{DeviceNumber as Given, Name, check_name};
@@ -102,7 +102,7 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::ReadLink(Reply::Ok(Opaque(&text))))
     }
 
-    /// Returns the current directory, in which a name is to be changed.
+    /// Returns the handle of the current directory, for an operation that changes a name in it.
     fn plain_directory(&mut self) -> Result<FileHandle> {
         let directory = self.current()?;
         self.check_directory(&directory)?;

@@ -1,9 +1,9 @@
-//! Opens and locks: OPEN, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKT, LOCKU, TEST_STATEID, FREE_STATEID,
-//! DELEGRETURN.
+//! The operations on opens and locks: OPEN, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKT, LOCKU,
+//! TEST_STATEID, FREE_STATEID and DELEGRETURN.
 //!
-//! A state id of version 4 consists of a sequence number and twelve bytes. The bytes are the number
-//! of the open or lock and a mark that tells the two apart. The sequence number counts the changes
-//! of the state.
+//! A state id of version 4 consists of a sequence number and twelve bytes. The bytes contain a kind
+//! (open or lock) and the number of the open or of the lock state. The sequence number counts the
+//! changes of the state.
 //!
 //! Invariant: each open of the filer that belongs to a client of version 4 has one entry in
 //! [`States`].
@@ -41,7 +41,7 @@ use super::settings::settings_of;
 use super::{Result, convert, failed, not_done};
 use crate::task::{Task, Work};
 
-/// The states of all clients.
+/// The opens and lock states of all clients, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct States {
     opens: HashMap<StateId, OpenState>,
@@ -54,40 +54,41 @@ pub(super) struct States {
 struct OpenState {
     client: ClientKey,
     file: FileHandle,
-    /// The number of changes of the open, which its state id shows.
+    /// The number of changes of the open, which its state id contains.
     sequence: u32,
     access: ShareAccess,
     deny: ShareDeny,
-    /// The numbers of the lock states under the open.
+    /// The numbers of the lock states that belong to the open.
     locks: Vec<u64>,
 }
 
-/// The locks of one owner under one open.
+/// A lock state: the locks of one owner under one open.
 #[derive(Debug)]
 struct LockState {
     client: ClientKey,
     open: StateId,
     owner: Box<[u8]>,
     sequence: u32,
-    /// True if the owner has taken a lock and not released all locks since.
+    /// True if the owner may hold a lock: it has taken a lock, and has not released the whole file
+    /// since.
     holds: bool,
 }
 
-/// A state that a client has named.
+/// The open or lock state that a state id of a client names.
 #[derive(Clone, Copy, Debug)]
 enum Named {
     Open(StateId),
     Lock(u64),
 }
 
-/// An OPEN that waits until its file is truncated.
+/// An OPEN that waits for the truncation of its file.
 #[derive(Debug)]
 pub(in super::super) struct Opening {
     asked: Asked,
     mask: Bitmap,
 }
 
-/// What an OPEN has asked for.
+/// The access, reservation and delegation that an OPEN asks for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     access: ShareAccess,
@@ -96,13 +97,13 @@ struct Asked {
 }
 
 impl States {
-    /// Forgets the states of a client that has ended.
+    /// Removes the opens and lock states of a client that has ended.
     pub(super) fn forget_client(&mut self, client: ClientKey) {
         self.opens.retain(|_, open| open.client != client);
         self.locks.retain(|_, lock| lock.client != client);
     }
 
-    /// Adds an open, or the next change of an open. Returns its state id.
+    /// Records a new open or a change of an open. Returns the open's new state id.
     fn note_open(&mut self, client: ClientKey, opened: &Opened, asked: Asked) -> Wire {
         let open = self.opens.entry(opened.state).or_insert_with(|| OpenState {
             client,
@@ -118,7 +119,7 @@ impl States {
         wire_of(OPEN, opened.state.0, open.sequence)
     }
 
-    /// Finds the state with this id, which must be the latest of its sequence numbers.
+    /// Finds the open or lock state with this state id. The sequence number must be the latest one.
     fn find(&self, client: ClientKey, given: &Wire) -> Result<Named> {
         let (kind, number) = parts_of(given);
         let (named, owner, sequence) = match kind {
@@ -145,12 +146,12 @@ impl States {
 }
 
 impl Service<'_, '_, '_> {
-    /// Returns the filer's client of the compound.
+    /// Returns the filer's client that has sent the compound.
     fn client(&self) -> Result<ClientKey> {
         Ok(self.by()?.party.client)
     }
 
-    /// Replaces the special state id that stands for the last one of the compound.
+    /// Replaces the special state id that stands for the compound's current state id.
     fn given(&self, given: &Wire) -> Result<Wire> {
         match (given.sequence, given.other) {
             (1, NONE) => self.c.current_state.ok_or(Status::BadStateId),
@@ -159,13 +160,14 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Finds the state that a client names.
+    /// Finds the open or lock state that a client names.
     fn state(&self, given: &Wire) -> Result<Named> {
         let given = self.given(given)?;
         self.desk.v4.states.find(self.client()?, &given)
     }
 
-    /// Returns the open that a client names for a file.
+    /// Returns the filer's state id of the open that a client names. Fails if the open is not for
+    /// this file.
     fn open_of(&self, given: &Wire, file: &FileHandle) -> Result<StateId> {
         let Named::Open(state) = self.state(given)? else { return Err(Status::BadStateId) };
         let is_it = self.desk.v4.states.opens.get(&state).is_some_and(|open| open.file == *file);
@@ -214,7 +216,7 @@ impl Service<'_, '_, '_> {
             }
             OpenClaim::Previous(_) if creation.is_any() => return Err(Status::Inval),
             OpenClaim::Previous(_) => &[],
-            // No client has a delegation.
+            // The server grants no delegations, so no client has one.
             OpenClaim::DelegateCurrent(_) | OpenClaim::DelegateCurrentHandle(_) => {
                 return Err(Status::BadStateId);
             }
@@ -313,7 +315,7 @@ impl Service<'_, '_, '_> {
         let access = access_of(asked.access)?;
         let deny = deny_of(asked.deny)?;
         let open = self.desk.v4.states.opens.get(&state).ok_or(Status::BadStateId)?;
-        // A downgrade may only give up what the open has.
+        // A downgrade may only reduce the access and the reservation of the open.
         if join_access(open.access, access) != open.access
             || join_deny(open.deny, deny) != open.deny
         {
@@ -349,7 +351,7 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Releases the locks under an open that ends.
+    /// Releases the locks of all lock states that belong to an open, because the open ends.
     fn release_locks(&mut self, state: StateId, file: &FileHandle) -> Result<()> {
         let by = self.by()?;
         let open = self.desk.v4.states.opens.get_mut(&state).ok_or(Status::BadStateId)?;
@@ -362,7 +364,7 @@ impl Service<'_, '_, '_> {
         Ok(())
     }
 
-    /// Ends a CLOSE. The open has ended even if data was lost. Returns the status.
+    /// Writes the result of a CLOSE. Returns its status. The open has ended even if data was lost.
     pub(super) fn end_close(&mut self, state: Wire, outcome: &Outcome) -> Status {
         self.c.after = self.c.after.max(outcome.after);
         let (_, number) = parts_of(&state);
@@ -371,7 +373,7 @@ impl Service<'_, '_, '_> {
             return convert::failure_of(outcome);
         }
         self.c.current_state = None;
-        // The state id of an open that has ended is not valid any more, so an invalid one is shown.
+        // The state id of the open is no longer valid, so the result contains an invalid state id.
         let invalid = Wire { sequence: u32::MAX, other: NONE };
         let _ = self.push(&Answer::Close(Reply::Ok(invalid)));
         Status::Ok
@@ -461,14 +463,14 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    /// Answers a LOCK that another lock forbids.
+    /// Writes the result of a LOCK that conflicts with another lock.
     fn deny(&mut self, outcome: &Outcome) -> Result<Did> {
         self.c.after = self.c.after.max(outcome.after);
         let Err(refusal) = &outcome.result else { return Err(Status::ServerFault) };
         let Partial::Conflict { conflict } = &refusal.partial else {
             return Err(status_of(refusal.fault));
         };
-        // Data under a broken lock must be repaired by a DAFS client first.
+        // If the conflicting lock is broken, a DAFS client must first repair the data.
         if refusal.fault != Fault::Denied {
             return Err(status_of(refusal.fault));
         }
@@ -477,7 +479,7 @@ impl Service<'_, '_, '_> {
         Err(Status::Denied).inspect_err(|_| self.c.is_answered = true)
     }
 
-    /// Ends a LOCK that was granted. Returns its status.
+    /// Writes the result of a LOCK that was granted. Returns its status.
     pub(super) fn end_lock(&mut self, state: Wire, outcome: &Outcome) -> Status {
         self.c.after = self.c.after.max(outcome.after);
         if outcome.result.is_err() {
@@ -568,7 +570,7 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn free_state(&mut self, given: Wire) -> Result<Did> {
         match self.state(&given)? {
-            // An open ends by CLOSE.
+            // FREE_STATEID cannot end an open; CLOSE does that.
             Named::Open(_) => Err(Status::LocksHeld),
             Named::Lock(number) => {
                 let states = &mut self.desk.v4.states;
@@ -588,12 +590,12 @@ impl Service<'_, '_, '_> {
     pub(super) fn return_delegation(&mut self, given: Wire) -> Result<Did> {
         self.current()?;
         self.state(&given)?;
-        // The state id is not that of a delegation.
+        // The server grants no delegations, so the state id is not that of a delegation.
         Err(Status::BadStateId)
     }
 }
 
-/// Returns what an OPEN asks for.
+/// Returns the access, reservation and delegation that an OPEN asks for.
 fn asked_of(asked: &OpenArgs<'_>) -> Result<Asked> {
     let wants = asked.access.0 & AskedAccess::WANT_DELEG_MASK.0;
     Ok(Asked {
@@ -639,7 +641,7 @@ fn join_deny(one: ShareDeny, other: ShareDeny) -> ShareDeny {
     }
 }
 
-/// Returns how an OPEN creates its file, and the attributes that it sets.
+/// Returns the way in which an OPEN creates its file, and the attributes that it sets.
 fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
     Ok(match how {
         OpenHow::NoCreate => (Creation::NoCreate, Bitmap::default()),
@@ -655,7 +657,8 @@ fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
         OpenHow::Create(CreateHow::Exclusive(verifier)) => {
             (Creation::Exclusive { verifier: Verifier(verifier.0) }, Bitmap::default())
         }
-        // The client sets the attributes when the file exists, because none is supported here.
+        // With this kind of creation, the server supports no attributes. The client sets them after
+        // the file exists.
         OpenHow::Create(CreateHow::ExclusiveWithAttributes(asked)) => {
             if !asked.attributes.mask.is_empty() {
                 return Err(Status::AttrNotSupp);
@@ -672,19 +675,19 @@ fn mode_of(kind: LockType) -> LockMode {
     }
 }
 
-/// Checks the range of a lock: it has a length, and it ends within 64 bits.
+/// Checks the range of a lock: its length must not be 0, and its end must not exceed 64 bits.
 fn check_lock_range(offset: u64, length: u64) -> Result<()> {
     let fits = length == u64::MAX || offset.checked_add(length).is_some();
     if length > 0 && fits { Ok(()) } else { Err(Status::Inval) }
 }
 
-/// Describes the lock that forbids another.
+/// Describes the lock with which a requested lock conflicts.
 fn denied_of<'c>(conflict: &'c Conflict<'_>) -> LockDenied<'c> {
     let owner = match &conflict.owner {
         Cow::Borrowed(owner) => owner,
         Cow::Owned(owner) => &owner[..],
     };
-    // The first byte of an owner's name tells owners of opens from owners of locks.
+    // The first byte of an owner's name in the filer is the kind of owner (of opens or of locks).
     let owner = owner.get(1..).unwrap_or_default();
     LockDenied {
         offset: conflict.offset,
@@ -711,17 +714,18 @@ fn parts_of(wire: &Wire) -> (u8, u64) {
     (wire.other[0], u64::from_be_bytes(number))
 }
 
-/// Returns the sequence number after this one. Zero is left out, because it stands for the latest.
+/// Returns the next sequence number. Zero is left out, because it stands for the latest sequence
+/// number.
 fn next(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
-/// The mark of the state ids of opens.
+/// The kind in the state ids of opens.
 const OPEN: u8 = 1;
-/// The mark of the state ids of locks.
+/// The kind in the state ids of lock states.
 const LOCK: u8 = 2;
-/// The bytes of special state ids.
+/// The bytes of the special state ids: all zeros, and (in the next constant) all ones.
 const NONE: [u8; 12] = [0; 12];
 const ALL: [u8; 12] = [0xff; 12];
-/// The maximum number of lock owners under one open.
+/// The maximum number of lock states that belong to one open.
 const LOCKS_PER_OPEN_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! Operations on clients, sessions and connections.
+//! The operations on clients, sessions and connections.
 
 use dafs_filer::{EnterError, EnteringClient, Holder, Principal as FilerPrincipal};
 use dafs_nfs_state::{
@@ -102,7 +102,7 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::CreateSession(Reply::Ok(done_of(&created))))
     }
 
-    /// Makes a client known to the filer, which keeps its opens and locks.
+    /// Adds a client to the filer, which stores the client's opens and locks.
     fn enter(&mut self, client: Nfs4Client) -> Result<()> {
         if self.desk.v4.clients.contains_key(&client) {
             return Ok(());
@@ -190,7 +190,8 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn complete_reclaims(&mut self, is_one_fs: bool) -> Result<Did> {
         if is_one_fs {
-            // Reclaims of one file system follow a migration, which this server does not do.
+            // A RECLAIM_COMPLETE for one file system follows a migration, which this server does
+            // not support.
             self.current()?;
             return self.push(&Answer::ReclaimComplete(Status::Ok));
         }
@@ -199,8 +200,8 @@ impl Service<'_, '_, '_> {
         self.desk.v4.machine.complete_reclaims(client).map_err(status_of_machine)?;
         if let Some(client) = self.desk.v4.clients.get(&client) {
             let now = self.reactor.shared.life.now();
-            // The filer ends the reclaims of a client that asks for something new. The grace period
-            // goes on for other clients, so an error is no failure.
+            // A request for new state ends the client's reclaims in the filer. The grace period
+            // continues for other clients, so an error here does not matter.
             let _ = self.reactor.shared.filer.check_grace(*client, now);
         }
         self.push(&Answer::ReclaimComplete(Status::Ok))

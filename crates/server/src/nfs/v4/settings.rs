@@ -1,4 +1,4 @@
-//! Attributes that clients set: from their encoding to the form of the file half.
+//! Attributes that clients set: decodes them into the form that operations on files need.
 
 use dafs_nfs_wire::nfs4::attribute_types::SetTime as Asked;
 use dafs_nfs_wire::nfs4::attributes::{Use, attribute_row};
@@ -8,15 +8,16 @@ use dafs_types::{SetAttributes, SetTime, Timestamp};
 use super::Result;
 use super::attributes::supported;
 
-/// Attributes to set.
+/// The attributes that a client sets.
 pub(super) struct Settings {
-    /// The attributes in the form of the file half.
+    /// The attributes in the form that operations on files need.
     pub attributes: SetAttributes,
-    /// The numbers of the attributes, for the reply.
+    /// The numbers of the attributes, which the reply contains.
     pub mask: Bitmap,
 }
 
-/// Decodes attributes to set. `is_new` is true for a new object.
+/// Decodes attributes that a client sets. `is_new` is true if they are the attributes of a new
+/// object.
 pub(super) fn settings_of(given: &Fattr<'_>, is_new: bool) -> Result<Settings> {
     for number in given.mask.iter() {
         let row = attribute_row(number).ok_or(Status::AttrNotSupp)?;
@@ -53,7 +54,8 @@ pub(super) fn settings_of(given: &Fattr<'_>, is_new: bool) -> Result<Settings> {
     Ok(Settings { attributes, mask: given.mask })
 }
 
-/// Returns the decimal number of a user or group. Clients with AUTH_SYS send numbers as text.
+/// Returns the numeric id of a user or group as decimal text. Clients with AUTH_SYS send ids as
+/// text.
 fn id_of(text: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(text).map_err(|_| Status::BadOwner)?;
     let number: u32 = text.parse().map_err(|_| Status::BadOwner)?;
@@ -69,5 +71,5 @@ fn time_of(asked: &Asked) -> SetTime {
     }
 }
 
-/// The bits of a mode that can be set.
+/// The bits of a mode that clients can set.
 const MODE_BITS: u32 = 0o7777;
