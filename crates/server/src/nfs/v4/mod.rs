@@ -96,7 +96,7 @@ impl State {
                 }
                 // No callback is sent: the reply to each SEQUENCE contains the number of slots,
                 // too.
-                Notice::RecallSlots(_) => {}
+                Notice::Callback(_) | Notice::RecallSlots(_) => {}
             }
         }
         gone
