@@ -1,8 +1,8 @@
-//! NFS and the protocols beside it: converts bytes to typed messages and back.
+//! The messages of NFS and of its companion protocols: converts bytes to typed messages and back.
 //!
-//! Invariant: all functions are pure functions over bytes. No message from a peer can make them
-//! panic, allocate without a limit, or read outside the message. Every count is checked against a
-//! named bound and against the bytes that are left before memory is allocated.
+//! Invariant: all functions are pure functions over bytes. A message from a peer can never make
+//! them panic, allocate without a limit, or read outside the message. Before memory is allocated,
+//! every count is checked against a named bound and against the number of bytes that are left.
 //!
 //! Every type is declared once, with the macro of [`xdr`]; codec and description follow from the
 //! declaration. Every program has a [table](table::Program) of its procedures, and [`PROGRAMS`]
@@ -25,7 +25,7 @@ pub mod rquota;
 pub mod table;
 pub mod xdr;
 
-/// All programs of this crate, for code that documents, tests or fuzzes them.
+/// All versions of all programs in this crate, for code that documents, tests or fuzzes them.
 pub const PROGRAMS: &[table::Program] = &[
     rpcbind::v2::RPCBIND2,
     rpcbind::v3::RPCBIND3,

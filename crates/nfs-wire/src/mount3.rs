@@ -1,10 +1,11 @@
-//! MOUNT version 3 (RFC 1813 appendix I): from the path of an export to its file handle.
+//! MOUNT version 3 (RFC 1813 appendix I): a client sends the path of an export and gets its file
+//! handle.
 
 use crate::table::program;
 use crate::xdr::{Chain, Inline, Opaque, xdr};
 
-/// The maximum length of a path, in bytes. RFC 1813 allows 1024; a longer path that still fits
-/// here is answered with NAMETOOLONG.
+/// The maximum length of a path, in bytes. RFC 1813 allows 1024 bytes; the reply to a longer path
+/// has the status NAMETOOLONG.
 pub const PATH_BYTES_MAX: usize = 4096;
 /// The maximum length of the name of a host or group, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -15,7 +16,7 @@ pub const LIST_COUNT_MAX: usize = 65_536;
 
 /// The path of an exported directory.
 pub type Path<'b> = Opaque<'b, PATH_BYTES_MAX>;
-/// The name of a host or of a group of hosts.
+/// The name of a host or of a group of hosts (netgroup).
 pub type Name<'b> = Opaque<'b, NAME_BYTES_MAX>;
 
 xdr! {
@@ -23,7 +24,7 @@ xdr! {
     enum MountStatus {
         /// The export is mounted.
         Ok = 0,
-        /// The caller may not do this.
+        /// The caller lacks the permission for this.
         Perm = 1,
         /// The path does not exist.
         NoEnt = 2,
@@ -35,9 +36,9 @@ xdr! {
         NotDir = 20,
         /// The path has a form that is not allowed.
         Inval = 22,
-        /// The path is too long for the server.
+        /// The path is longer than the server allows.
         NameTooLong = 63,
-        /// The server does not support this.
+        /// The server does not support this procedure.
         NotSupp = 10004,
         /// The server failed for another reason.
         ServerFault = 10006,
@@ -48,7 +49,7 @@ xdr! {
     struct Mounted<'b> {
         /// The handle of the exported directory.
         handle: crate::nfs3::Handle<'b>,
-        /// The flavors that the export accepts, the best first.
+        /// The authentication flavors that the export accepts, in the order of preference.
         flavors: Inline<u32, FLAVORS_MAX>,
     }
 
@@ -61,7 +62,7 @@ xdr! {
         _ => Fail,
     }
 
-    /// A client that mounted a directory, as far as the server knows.
+    /// A client that has mounted a directory, as far as the server knows.
     #[derive(Copy)]
     struct MountEntry<'b> {
         /// The name or address of the client.
@@ -74,7 +75,7 @@ xdr! {
     struct Export<'b> {
         /// The path of the directory.
         directory: Path<'b>,
-        /// The clients that may mount it; an empty list stands for all.
+        /// The clients that may mount the directory; an empty list means all clients.
         groups: Chain<Name<'b>, LIST_COUNT_MAX>,
     }
 }

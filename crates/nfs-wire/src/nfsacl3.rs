@@ -1,6 +1,6 @@
-//! NFSACL version 3: POSIX access control lists beside NFS version 3.
+//! NFSACL version 3: POSIX access control lists, in addition to NFS version 3.
 //!
-//! No RFC describes this program. The forms are those of Solaris, as Linux uses them.
+//! No RFC describes this program. The messages are those of Solaris, as Linux uses them.
 
 use crate::nfs3::{Attributes, Handle, Status};
 use crate::table::program;
@@ -8,11 +8,11 @@ use crate::xdr::{List, xdr};
 
 /// The maximum number of entries of a list.
 pub const ENTRIES_MAX: usize = 1024;
-/// The bit in the kind of an entry that says that it belongs to a default list.
+/// The bit in the kind of an entry that marks an entry of a default list.
 pub const DEFAULT_ENTRY: u32 = 0x1000;
 
 xdr! {
-    /// The parts of an access control list that a message asks for or has.
+    /// The parts of the access control lists that a message asks for or contains.
     flags AclMask: u32 {
         /// The entries of the access list.
         ACL = 0x1,
@@ -24,15 +24,15 @@ xdr! {
         DEFAULT_COUNT = 0x8,
     }
 
-    /// The kind of an entry; one bit, and perhaps [`DEFAULT_ENTRY`].
+    /// The kind of an entry: one of these bits, combined with [`DEFAULT_ENTRY`] for a default list.
     flags AclKind: u32 {
         /// The owner of the file.
         USER_OBJECT = 0x01,
-        /// A user, by number.
+        /// A user with a user id.
         USER = 0x02,
         /// The group of the file.
         GROUP_OBJECT = 0x04,
-        /// A group, by number.
+        /// A group with a group id.
         GROUP = 0x08,
         /// The mask that limits users and groups.
         CLASS_OBJECT = 0x10,
@@ -45,21 +45,21 @@ xdr! {
     struct AclEntry {
         /// The kind of the entry.
         kind: AclKind,
-        /// The number of the user or group.
+        /// The user id or group id, depending on the kind.
         id: u32,
-        /// The permission bits: 4 reads, 2 writes, 1 executes.
+        /// The permission bits: 4 for reading, 2 for writing, 1 for executing.
         permissions: u32,
     }
 
     /// The access control lists of a file.
     struct Acl {
-        /// The parts that are here.
+        /// The parts that this message contains.
         mask: AclMask,
-        /// The number of entries of the access list, also if they are not here.
+        /// The number of entries of the access list, even if the message does not contain them.
         access_count: u32,
         /// The entries of the access list.
         access: List<AclEntry, ENTRIES_MAX>,
-        /// The number of entries of the default list, also if they are not here.
+        /// The number of entries of the default list, even if the message does not contain them.
         default_count: u32,
         /// The entries of the default list.
         default: List<AclEntry, ENTRIES_MAX>,
@@ -86,7 +86,7 @@ xdr! {
     union GetAclResult on Status {
         /// The access control lists of the file.
         Ok => Ok(GetAclOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
@@ -103,7 +103,7 @@ xdr! {
     union SetAclResult on Status {
         /// The attributes of the file.
         Ok => Ok(Option<Attributes>),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 }

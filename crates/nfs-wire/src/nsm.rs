@@ -1,4 +1,5 @@
-//! The status monitor (NSM, "sm_inter"): who wants to hear of restarts, and notices of them.
+//! The network status monitor (NSM, "sm_inter"): it notifies hosts when another host has restarted,
+//! so that locks can be released or reclaimed.
 
 use crate::table::program;
 use crate::xdr::{Opaque, xdr};
@@ -10,15 +11,15 @@ pub const NAME_BYTES_MAX: usize = 1024;
 pub type Name<'b> = Opaque<'b, NAME_BYTES_MAX>;
 
 xdr! {
-    /// Whether a monitor did what it was asked for.
+    /// The outcome of a request to a monitor.
     enum Success {
-        /// The monitor did so.
+        /// The monitor has done what the request asks for.
         Yes = 0,
-        /// The monitor could not do so.
+        /// The monitor could not do what the request asks for.
         No = 1,
     }
 
-    /// Who is to be called when a host restarts.
+    /// A procedure that the monitor calls when a host restarts.
     #[derive(Copy)]
     struct Listener<'b> {
         /// The name of the listener's host.
@@ -31,50 +32,50 @@ xdr! {
         procedure: u32,
     }
 
-    /// A host that is monitored, and for whom.
+    /// A host to monitor, and the procedure to call when the host restarts.
     #[derive(Copy)]
     struct Monitored<'b> {
         /// The name of the host that is monitored.
         host: Name<'b>,
-        /// Who is to be called when it restarts.
+        /// The procedure to call when the host restarts.
         listener: Listener<'b>,
     }
 
     /// The arguments of MON.
     #[derive(Copy)]
     struct MonitorArgs<'b> {
-        /// The host that is monitored, and for whom.
+        /// The host to monitor, and the procedure to call when the host restarts.
         monitored: Monitored<'b>,
-        /// Bytes that the listener gets back in the call.
+        /// Bytes that the monitor passes to the procedure.
         private: [u8; 16],
     }
 
     /// The results of STAT and MON.
     #[derive(Copy)]
     struct MonitorResult {
-        /// Whether the host can be monitored.
+        /// The answer to the question whether the host can be monitored.
         success: Success,
-        /// The state number of the monitor's own host.
+        /// The state number of the host on which the monitor runs.
         state: u32,
     }
 
-    /// The arguments of NOTIFY: a host has restarted.
+    /// The arguments of NOTIFY, which reports that a host has restarted.
     #[derive(Copy)]
     struct NotifyArgs<'b> {
         /// The name of the host that has restarted.
         host: Name<'b>,
-        /// The state number of that host, which is odd while it is up.
+        /// The new state number of that host. It is odd while the host is up.
         state: u32,
     }
 
-    /// The arguments of the call that a listener gets.
+    /// The arguments of the procedure that the monitor calls when a host restarts.
     #[derive(Copy)]
     struct RestartedArgs<'b> {
         /// The name of the host that has restarted.
         host: Name<'b>,
-        /// The state number of that host.
+        /// The new state number of that host.
         state: u32,
-        /// The bytes that the listener gave to MON.
+        /// The bytes that the listener has passed to MON.
         private: [u8; 16],
     }
 }

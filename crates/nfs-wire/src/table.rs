@@ -1,18 +1,20 @@
 //! The macro for the table of a program's procedures, and the form of such a table.
 //!
-//! Invariant: number, name, arguments, results and effect of a procedure are in one row. Code that
-//! dispatches, counts, documents, tests or fuzzes procedures iterates over the table.
+//! Invariant: number, name, arguments, results and effect of a procedure are in one row of its
+//! table. Code that dispatches, counts, documents, tests or fuzzes procedures iterates over the
+//! table.
 
 use crate::xdr::{Reader, Shape, Writer, Xdr, XdrError};
 
-/// What happens if a procedure is called twice because the first reply was lost.
+/// The effect of executing a procedure a second time, because the first reply was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// The procedure changes nothing, so it can be called again.
+    /// The procedure changes nothing, so it can be executed again.
     Reads,
-    /// The procedure changes something, and calling it again changes nothing more.
+    /// The procedure changes something, and a second execution changes nothing more.
     Repeats,
-    /// The second call would fail or do damage, so the first reply must be kept and repeated.
+    /// A second execution would fail or do harm, so the server must keep the first reply and repeat
+    /// it.
     Once,
 }
 
@@ -21,7 +23,7 @@ pub enum Effect {
 pub struct Codec {
     /// The description of the encoding.
     pub shape: &'static Shape,
-    /// Decodes a value that starts the bytes, and encodes it again.
+    /// Decodes a value from the start of the bytes, and encodes it again.
     pub recode: fn(&[u8]) -> Result<Vec<u8>, XdrError>,
 }
 
@@ -30,9 +32,9 @@ pub struct Codec {
 pub struct Row {
     /// The number of the procedure.
     pub number: u32,
-    /// The name that the protocol's specification gives the procedure.
+    /// The name of the procedure in the protocol's specification.
     pub name: &'static str,
-    /// What happens if the procedure is called again.
+    /// The effect of executing the procedure a second time.
     pub effect: Effect,
     /// The codec of the arguments.
     pub arguments: Codec,
@@ -53,7 +55,7 @@ pub struct Program {
     pub rows: &'static [Row],
 }
 
-/// Decodes a value and encodes it again. Data is copied, so this is for tests.
+/// Decodes a value and encodes it again. This copies the data, so it is meant for tests.
 pub(crate) fn recode<'b, T: Xdr<'b>>(bytes: &'b [u8]) -> Result<Vec<u8>, XdrError> {
     let value = T::decode(&mut Reader::new(bytes))?;
     let mut writer = Writer::new();
@@ -62,7 +64,7 @@ pub(crate) fn recode<'b, T: Xdr<'b>>(bytes: &'b [u8]) -> Result<Vec<u8>, XdrErro
     Ok(writer.into_buffer())
 }
 
-/// Returns the codec of a type, which may use the lifetime `'b`.
+/// Returns the codec of a type. The type may contain the lifetime `'b`.
 macro_rules! codec {
     ($type:ty) => {{
         #[allow(clippy::extra_unused_lifetimes, reason = "not every type borrows")]
@@ -78,8 +80,8 @@ macro_rules! codec {
 }
 pub(crate) use codec;
 
-/// Declares the table of one version of a program: procedures, arguments and results as
-/// enumerations, and a [`Program`] that describes them.
+/// Declares the table of one version of a program: enumerations of its procedures, arguments and
+/// results, and a [`Program`] that describes them.
 macro_rules! program {
     ($(#[$meta:meta])* $table:ident = $title:literal, $program:literal version $version:literal;
         $procedure:ident, $args:ident $(<$args_life:lifetime>)?,
@@ -117,7 +119,7 @@ macro_rules! program {
                 self as u32
             }
 
-            /// Returns the procedure of a number; `None` if there is none.
+            /// Returns the procedure with this number; `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -126,7 +128,7 @@ macro_rules! program {
                 }
             }
 
-            /// Returns the name that the protocol's specification gives the procedure.
+            /// Returns the name of the procedure in the protocol's specification.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -134,7 +136,7 @@ macro_rules! program {
                 }
             }
 
-            /// Returns what happens if the procedure is called again.
+            /// Returns the effect of executing the procedure a second time.
             #[must_use]
             pub const fn effect(self) -> $crate::table::Effect {
                 match self {
@@ -165,12 +167,12 @@ macro_rules! program {
 }
 pub(crate) use program;
 
-/// Implements the codec of arguments or results, whose type the procedure decides.
+/// Implements the codec for arguments or results. The procedure selects their type.
 macro_rules! of_procedures {
     ($procedure:ident, $of:ident [$(<$life:lifetime>)?] $($row:ident ($type:ty);)*) => {
         #[allow(clippy::extra_unused_lifetimes, reason = "not every program has data")]
         impl<'b> $of $(<$life>)? {
-            /// Returns the procedure that this belongs to.
+            /// Returns the procedure that these arguments or results belong to.
             #[must_use]
             pub const fn procedure(&self) -> $procedure {
                 match self {
@@ -178,7 +180,7 @@ macro_rules! of_procedures {
                 }
             }
 
-            /// Decodes the value that belongs to a procedure. Bytes that follow it stay unread.
+            /// Decodes the arguments or results of a procedure. Bytes after the value stay unread.
             ///
             /// # Errors
             /// If the bytes are not such a value; see [`XdrError`](crate::xdr::XdrError).

@@ -1,4 +1,4 @@
-//! The generator of valid encodings: it follows the description of a type.
+//! The generator of valid encodings. It follows the description ([`Shape`]) of a type.
 
 use crate::xdr::{Shape, padding};
 
@@ -6,10 +6,10 @@ use crate::xdr::{Shape, padding};
 const BYTES_MAX: usize = 20;
 /// The maximum number of generated items, if the declaration allows more.
 const ITEMS_MAX: usize = 3;
-/// The number of bytes of a message after which lists and data stay short.
+/// The length of a message in bytes above which the generator adds only short lists and data.
 const MESSAGE_BYTES: usize = 4096;
 
-/// Appends an encoding that a type of this description has. The same seed gives the same bytes.
+/// Appends a valid encoding of the type that `shape` describes. The same seed gives the same bytes.
 pub fn generate(shape: &Shape, seed: u64, out: &mut Vec<u8>) {
     Generator { state: seed, out }.value(shape);
 }
@@ -20,7 +20,7 @@ struct Generator<'o> {
 }
 
 impl Generator<'_> {
-    /// Returns the next number (splitmix64).
+    /// Returns the next random number (splitmix64).
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -29,7 +29,7 @@ impl Generator<'_> {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, which is not 0.
+    /// Returns a random number below `bound`, which must not be 0.
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
@@ -38,7 +38,7 @@ impl Generator<'_> {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Returns a number that is often at a limit.
+    /// Returns a random number, often the smallest or the largest possible.
     fn number(&mut self) -> u64 {
         match self.below(4) {
             0 => self.below(4) as u64,
@@ -48,7 +48,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Returns a count of at most `bound`, and sometimes exactly that.
+    /// Returns a random count of at most `bound`. Most counts are at most `usual`, and some are
+    /// exactly `bound`.
     fn count(&mut self, bound: usize, usual: usize) -> usize {
         let is_long = self.out.len() > MESSAGE_BYTES;
         let usual = if is_long { 0 } else { usual };
@@ -106,8 +107,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Appends items that each follow a true, and the false behind the last. An option is the same
-    /// without the false behind its value.
+    /// Appends items that are each preceded by a true, and a false after the last item. For an
+    /// option there is no false after the value.
     fn items(&mut self, item: &Shape, count_max: usize, is_option: bool) {
         let count = self.count(count_max, ITEMS_MAX);
         for _ in 0..count {

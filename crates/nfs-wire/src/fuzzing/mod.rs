@@ -57,14 +57,15 @@ pub fn codecs() -> Vec<(String, Codec)> {
     all
 }
 
-/// Decodes bytes with one codec, and checks that the value stays the same from then on.
+/// Decodes bytes with one codec. Checks that the value, when it is encoded and decoded again, stays
+/// the same.
 pub fn same_again(codec: Codec, bytes: &[u8]) {
     let Ok(once) = (codec.recode)(bytes) else { return };
     assert!(once.len() <= bytes.len(), "an encoded value is longer than the message it came from");
     assert_eq!((codec.recode)(&once).as_deref(), Ok(&once[..]), "a value changed");
 }
 
-/// Decodes arbitrary bytes as one of the types. The first two bytes select it.
+/// Decodes arbitrary bytes as a value of one of the types. The first two bytes select the type.
 pub fn value(data: &[u8]) {
     let Some((choice, bytes)) = data.split_first_chunk::<2>() else { return };
     static ALL: OnceLock<Vec<(String, Codec)>> = OnceLock::new();
@@ -92,7 +93,7 @@ pub fn call(data: &[u8]) {
     write(data);
 }
 
-/// Decodes arbitrary bytes as a WRITE of NFS version 3 that arrives bit by bit.
+/// Decodes arbitrary bytes as a WRITE of NFS version 3 that arrives in several parts.
 fn write(data: &[u8]) {
     let mut reader = Reader::new(data);
     let whole = decode_call(&mut reader)
@@ -117,8 +118,8 @@ fn write(data: &[u8]) {
     }
 }
 
-/// Takes arbitrary bytes as a stream of records, whole and in parts. The first byte is the length
-/// of the parts.
+/// Reads arbitrary bytes as a stream of records, once as a whole and once in parts. The first byte
+/// is the length of the parts.
 pub fn records(data: &[u8]) {
     let Some((&step, stream)) = data.split_first() else { return };
     let whole = all_records(stream, stream.len().max(1));
@@ -126,7 +127,8 @@ pub fn records(data: &[u8]) {
     assert_eq!(whole, parts, "the records depend on how the stream is cut");
 }
 
-/// Returns the records of a stream that arrives in parts, and whether it is valid.
+/// Returns the records of a stream that arrives in parts of `step` bytes, and true if the stream is
+/// valid.
 fn all_records(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
     let mut machine = Records::new(RECORD_BYTES_MAX);
     let mut found = Vec::new();
@@ -165,7 +167,7 @@ pub fn generated_call(program: &Program, row: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the error of decoding, if the bytes are not a value of this type.
+/// Returns the error of decoding these bytes; `None` if they are a valid value of the type.
 #[must_use]
 pub fn refusal(codec: Codec, bytes: &[u8]) -> Option<XdrError> {
     (codec.recode)(bytes).err()

@@ -1,7 +1,8 @@
 //! The bodies of the fuzz targets for NFS version 4.
 //!
-//! Invariant: no input causes a panic. What decodes is encoded as the same bytes again, except for
-//! padding. Less of a message never has more operations than the whole message.
+//! Invariants: no input causes a panic. A message that was decoded is encoded as the same bytes
+//! again, except for padding. A message that is cut off never has more operations than the whole
+//! message.
 
 use super::generate;
 use crate::nfs4::attributes::{ATTRIBUTES, AttributeRow, parse_fattr};
@@ -14,10 +15,10 @@ use crate::nfs4::{
 };
 use crate::xdr::{Reader, Shape, Writer, Xdr};
 
-/// A start for the fuzzer: the target, the name of the seed, and its bytes.
+/// An initial input of a fuzz target: the name of the target, the name of the input, and its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// Returns one valid message for each operation, answer, callback and attribute.
+/// Returns one valid message for each operation, result, callback and attribute.
 #[must_use]
 pub fn seeds(seed: u64) -> Vec<Seed> {
     let mut all = Vec::new();
@@ -45,7 +46,7 @@ pub fn seeds(seed: u64) -> Vec<Seed> {
     all
 }
 
-/// Returns a valid encoding of attributes with a generated value of this one.
+/// Returns a valid encoding of attributes that contains a generated value of one attribute.
 #[must_use]
 pub fn encoded_attribute(row: &AttributeRow, seed: u64) -> Vec<u8> {
     let mut value = Vec::new();
@@ -65,10 +66,10 @@ pub fn arm(shape: &Shape, number: u32, seed: u64, out: &mut Vec<u8>) {
     generate(content, seed, out);
 }
 
-/// The maximum number of places where a message is cut.
+/// The maximum number of positions at which a message is cut off.
 const CUTS_MAX: usize = 64;
 
-/// Takes arbitrary bytes as the arguments and as the results of COMPOUND.
+/// Decodes arbitrary bytes as the arguments of COMPOUND and as its results.
 pub fn compound(data: &[u8]) {
     let look = |operation: &Operation<'_>| fattr_of(operation).as_ref().map_or((), attributes);
     if let Some(once) = calls(data, look) {
@@ -79,7 +80,7 @@ pub fn compound(data: &[u8]) {
     }
 }
 
-/// Takes arbitrary bytes as the arguments and as the results of CB_COMPOUND.
+/// Decodes arbitrary bytes as the arguments of CB_COMPOUND and as its results.
 pub fn callback(data: &[u8]) {
     let look = |_: &Callback<'_>| ();
     if let Some(once) = calls(data, look) {
@@ -91,7 +92,7 @@ pub fn callback(data: &[u8]) {
     }
 }
 
-/// Takes arbitrary bytes as encoded attributes.
+/// Decodes arbitrary bytes as the attributes of a file.
 pub fn fattr(data: &[u8]) {
     if let Ok(fattr) = parse_fattr(data) {
         attributes(&fattr);
@@ -131,7 +132,8 @@ fn fattr_of<'b>(operation: &Operation<'b>) -> Option<Fattr<'b>> {
     }
 }
 
-/// Returns the status of an answer.
+/// Returns the status of an answer. Also checks the answer that [`Answer::failed`] makes for the
+/// same operation.
 fn answer(answer: &Answer<'_>) -> Status {
     let failed = Answer::failed(answer.kind(), Status::Io);
     assert_eq!((failed.kind(), failed.status()), (answer.kind(), Status::Io));

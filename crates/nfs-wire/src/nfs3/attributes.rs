@@ -16,27 +16,27 @@ xdr! {
         Character = 4,
         /// A symbolic link to a path.
         SymbolicLink = 5,
-        /// A socket of the local domain.
+        /// A Unix domain socket, as a special file.
         Socket = 6,
-        /// A named pipe, first in first out.
+        /// A named pipe (FIFO), as a special file.
         Fifo = 7,
     }
 
-    /// The two numbers of a device.
+    /// The number of a device: major and minor.
     #[derive(Copy)]
     struct DeviceNumber {
-        /// The first number, which names the driver.
+        /// The major number, which identifies the driver.
         major: u32,
-        /// The second number, which the driver understands.
+        /// The minor number, which the driver interprets.
         minor: u32,
     }
 
-    /// A time since the start of 1970.
+    /// A point in time, counted from the start of 1970 (UTC).
     #[derive(Copy, Default)]
     struct Time {
         /// The whole seconds of the time.
         seconds: u32,
-        /// The nanoseconds after the second.
+        /// The nanoseconds after the whole second.
         nanoseconds: u32,
     }
 
@@ -49,19 +49,19 @@ xdr! {
         mode: u32,
         /// The number of hard links to the file.
         link_count: u32,
-        /// The number of the owner.
+        /// The user id of the owner.
         uid: u32,
-        /// The number of the owner's group.
+        /// The group id of the file.
         gid: u32,
         /// The size of the file in bytes.
         size: u64,
         /// The number of bytes that the file occupies in storage.
         used: u64,
-        /// The device, if the file is a special file.
+        /// The number of the device, if the file is a special file for a device.
         device: DeviceNumber,
-        /// The number of the file system.
+        /// The id of the file system.
         fs_id: u64,
-        /// The number of the file in its file system.
+        /// The inode number: identifies the file in its file system.
         file_id: u64,
         /// The time of the last access.
         access_time: Time,
@@ -71,7 +71,7 @@ xdr! {
         change_time: Time,
     }
 
-    /// The attributes that show a change of a file, as they were before an operation.
+    /// The attributes of a file that show whether it has changed, as they were before an operation.
     #[derive(Copy)]
     struct WccAttributes {
         /// The size of the file in bytes.
@@ -82,45 +82,45 @@ xdr! {
         change_time: Time,
     }
 
-    /// Attributes before and after an operation, as far as the server knows them.
+    /// The attributes of a file before and after an operation, as far as the server knows them.
     #[derive(Copy, Default)]
     struct WccData {
-        /// Some attributes before the operation.
+        /// The attributes before the operation that show whether another client changed the file.
         before: Option<WccAttributes>,
         /// The attributes after the operation.
         after: Option<Attributes>,
     }
 
-    /// How a time is set.
+    /// The way in which SETATTR sets a time.
     enum SetTimeHow {
-        /// The time stays as it is.
+        /// The time is not changed.
         DontChange = 0,
-        /// The time becomes that of the server's clock.
+        /// The time is set to the server's present time.
         ToServerTime = 1,
-        /// The time becomes the one that follows.
+        /// The time is set to the value in the message.
         ToClientTime = 2,
     }
 
-    /// A change of a time.
+    /// The change of a time by SETATTR.
     #[derive(Copy, Default)]
     union SetTime on SetTimeHow {
-        /// The time stays as it is.
+        /// The time is not changed.
         #[default]
         DontChange => DontChange,
-        /// The time becomes that of the server's clock.
+        /// The time is set to the server's present time.
         ToServerTime => ToServerTime,
-        /// The time becomes this one.
+        /// The time is set to this value.
         ToClientTime => ToClientTime(Time),
     }
 
-    /// The attributes to set; `None` leaves one as it is.
+    /// The attributes to set; an attribute that is `None` is not changed.
     #[derive(Copy, Default)]
     struct SetAttributes {
         /// The permission bits to set.
         mode: Option<u32>,
-        /// The number of the new owner.
+        /// The user id of the new owner.
         uid: Option<u32>,
-        /// The number of the new group.
+        /// The group id of the new group.
         gid: Option<u32>,
         /// The new size in bytes.
         size: Option<u64>,
@@ -135,7 +135,7 @@ xdr! {
     union GetAttrResult on Status {
         /// The attributes of the file.
         Ok => Ok(Attributes),
-        /// The reason of the failure.
+        /// The procedure failed with this status.
         _ => Fail,
     }
 
@@ -146,26 +146,26 @@ xdr! {
         file: Handle<'b>,
         /// The attributes to set.
         attributes: SetAttributes,
-        /// If given, the change time that the file must have, or nothing is set.
+        /// If present, the change time that the file must have; otherwise SETATTR fails.
         guard: Option<Time>,
     }
 
-    /// The results of a procedure that returns only the attributes before and after.
+    /// The results of a procedure that returns only attributes before and after the operation.
     #[derive(Copy)]
     union WccResult on Status {
-        /// The attributes before and after.
+        /// The attributes of the file before and after the operation.
         Ok => Ok(WccData),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and the attributes before and after it.
         _ => Fail(WccData),
     }
 
-    /// The rights that ACCESS asks about.
+    /// The access rights that ACCESS checks.
     flags AccessRights: u32 {
-        /// The right to read data or list a directory.
+        /// The right to read a file or list a directory.
         READ = 0x01,
         /// The right to look up a name in a directory.
         LOOKUP = 0x02,
-        /// The right to change data or entries that exist.
+        /// The right to change existing data or directory entries.
         MODIFY = 0x04,
         /// The right to append data or add entries.
         EXTEND = 0x08,
@@ -189,16 +189,16 @@ xdr! {
     struct AccessOk {
         /// The attributes of the file.
         attributes: Option<Attributes>,
-        /// Those of the rights that the caller has.
+        /// The rights, of those that the client asked about, that the caller has.
         rights: AccessRights,
     }
 
     /// The results of ACCESS.
     #[derive(Copy)]
     union AccessResult on Status {
-        /// The rights that the caller has.
+        /// The rights that the caller has, and the attributes of the file.
         Ok => Ok(AccessOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 }

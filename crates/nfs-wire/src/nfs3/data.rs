@@ -18,9 +18,9 @@ xdr! {
     /// The results of READLINK.
     #[derive(Copy)]
     union ReadLinkResult<'b> on Status {
-        /// The target of the link.
+        /// The target of the link, and its attributes.
         Ok => Ok(ReadLinkOk<'b>),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
@@ -29,7 +29,7 @@ xdr! {
     struct ReadArgs<'b> {
         /// The handle of the file.
         file: Handle<'b>,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
         /// The number of bytes to read.
         count: u32,
@@ -42,7 +42,7 @@ xdr! {
         attributes: Option<Attributes>,
         /// The number of bytes that were read.
         count: u32,
-        /// Whether the last byte of the file was read.
+        /// True if the bytes reach the end of the file.
         eof: bool,
         /// The bytes that were read.
         data: Payload<'b>,
@@ -51,19 +51,19 @@ xdr! {
     /// The results of READ.
     #[derive(Copy)]
     union ReadResult<'b> on Status {
-        /// The bytes that were read.
+        /// The bytes that were read, and the attributes of the file.
         Ok => Ok(ReadOk<'b>),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
-    /// When written data must be on stable storage.
+    /// The time by which a server must put written data on stable storage.
     enum Stability {
-        /// A later COMMIT makes it so.
+        /// The server may wait for a later COMMIT.
         Unstable = 0,
-        /// The data must be there before the reply.
+        /// The data, before the reply to the WRITE.
         DataSync = 1,
-        /// Data and attributes must be there before the reply.
+        /// The data and the attributes, before the reply to the WRITE.
         FileSync = 2,
     }
 
@@ -72,11 +72,11 @@ xdr! {
     struct WriteArgs<'b> {
         /// The handle of the file.
         file: Handle<'b>,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
         /// The number of bytes to write.
         count: u32,
-        /// When the data must be on stable storage.
+        /// The time by which the data must be on stable storage.
         stable: Stability,
         /// The bytes to write.
         data: Payload<'b>,
@@ -85,22 +85,23 @@ xdr! {
     /// The results of a successful WRITE.
     #[derive(Copy)]
     struct WriteOk {
-        /// The attributes before and after.
+        /// The attributes of the file before and after the WRITE.
         file: WccData,
         /// The number of bytes that were written.
         count: u32,
-        /// How stable the data is now.
+        /// The guarantee that the server gives for the data.
         committed: Stability,
-        /// The verifier, which changes if unstable data may have been lost.
+        /// A value that changes if the server may have lost unstable data, for example by a
+        /// restart.
         verifier: Verifier,
     }
 
     /// The results of WRITE.
     #[derive(Copy)]
     union WriteResult on Status {
-        /// How much was written, and how stable it is.
+        /// The number of bytes that were written, and the guarantee for them.
         Ok => Ok(WriteOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and the attributes before and after it.
         _ => Fail(WccData),
     }
 
@@ -109,18 +110,19 @@ xdr! {
     struct CommitArgs<'b> {
         /// The handle of the file.
         file: Handle<'b>,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; 0 stands for all up to the end.
+        /// The number of bytes; 0 means up to the end of the file.
         count: u32,
     }
 
     /// The results of a successful COMMIT.
     #[derive(Copy)]
     struct CommitOk {
-        /// The attributes before and after.
+        /// The attributes of the file before and after the COMMIT.
         file: WccData,
-        /// The verifier, which changes if unstable data may have been lost.
+        /// A value that changes if the server may have lost unstable data, for example by a
+        /// restart.
         verifier: Verifier,
     }
 
@@ -129,12 +131,12 @@ xdr! {
     union CommitResult on Status {
         /// The data is on stable storage.
         Ok => Ok(CommitOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and the attributes before and after it.
         _ => Fail(WccData),
     }
 }
 
-/// A WRITE whose data has not arrived as a whole.
+/// A WRITE whose data has not arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteUnderWay<'b> {
     /// The header of the call.
@@ -145,13 +147,14 @@ pub struct WriteUnderWay<'b> {
     pub place: Place,
 }
 
-/// Looks at the first bytes of a record of `total` bytes. If it is a WRITE whose arguments are not
-/// wrapped, and whose data has not arrived as a whole, this returns what is known of it, so that
-/// the data can be received where it belongs.
+/// Decodes the first bytes of a record of `total` bytes. If the record is a WRITE whose data has
+/// not arrived completely, and whose arguments are neither encrypted nor protected by a checksum,
+/// this returns the header and the arguments, so that the caller can receive the data directly into
+/// its destination. Otherwise returns `None`.
 ///
 /// # Errors
-/// If the record is not a call; see [`CallError`]. The record can still be refused later, when it
-/// has arrived as a whole.
+/// See [`CallError`], if the record is not a call. Success does not mean that the record is valid:
+/// when it has arrived completely, it can still be refused.
 pub fn write_under_way(first: &[u8], total: usize) -> Result<Option<WriteUnderWay<'_>>, CallError> {
     let mut reader = Reader::partial(first, total);
     let call = match decode_call(&mut reader) {
@@ -170,7 +173,7 @@ pub fn write_under_way(first: &[u8], total: usize) -> Result<Option<WriteUnderWa
     Ok(reader.place().map(|place| WriteUnderWay { call, arguments, place }))
 }
 
-/// Returns whether the arguments of a call have a checksum or are encrypted.
+/// Returns true if the arguments of a call are encrypted or protected by a checksum.
 fn wraps_arguments(call: &Call<'_>) -> bool {
     match call.credential.credential() {
         Ok(Credential::Gss(GssCredential::Version1(gss))) => {

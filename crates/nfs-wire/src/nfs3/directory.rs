@@ -1,7 +1,7 @@
 //! Listings: READDIR and READDIRPLUS.
 //!
-//! A server writes entries one by one, with `chain_item` of the writer, so that a page needs no
-//! list of entries.
+//! A server writes entries one after the other with
+//! [`Writer::chain_item`](crate::xdr::Writer::chain_item), so that it needs no list of the entries.
 
 use super::{Attributes, ENTRIES_MAX, Handle, Name, Status, Verifier};
 use crate::xdr::{Chain, xdr};
@@ -12,9 +12,9 @@ xdr! {
     struct ReadDirArgs<'b> {
         /// The handle of the directory.
         directory: Handle<'b>,
-        /// The cookie of the last entry that the client has; 0 at the start.
+        /// The cookie of the last entry that the client has received; 0 for the first entries.
         cookie: u64,
-        /// The verifier of the last reply; 0 at the start.
+        /// The verifier of the previous reply; 0 for the first entries.
         verifier: Verifier,
         /// The maximum length of the results in bytes.
         count: u32,
@@ -23,19 +23,19 @@ xdr! {
     /// An entry of a directory.
     #[derive(Copy)]
     struct Entry<'b> {
-        /// The number of the file in its file system.
+        /// The inode number: identifies the file in its file system.
         file_id: u64,
         /// The name of the entry.
         name: Name<'b>,
-        /// The position after this entry.
+        /// The cookie by which the client asks for the entries after this one.
         cookie: u64,
     }
 
-    /// Some entries of a directory.
+    /// Consecutive entries of a directory.
     struct DirectoryList<'b> {
         /// The entries in the server's order.
         entries: Chain<Entry<'b>, ENTRIES_MAX>,
-        /// Whether the last entry of the directory is here.
+        /// True if the list ends with the directory's last entry.
         eof: bool,
     }
 
@@ -53,7 +53,7 @@ xdr! {
     union ReadDirResult<'b> on Status {
         /// The entries of this reply.
         Ok => Ok(ReadDirOk<'b>),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
@@ -62,24 +62,24 @@ xdr! {
     struct ReadDirPlusArgs<'b> {
         /// The handle of the directory.
         directory: Handle<'b>,
-        /// The cookie of the last entry that the client has; 0 at the start.
+        /// The cookie of the last entry that the client has received; 0 for the first entries.
         cookie: u64,
-        /// The verifier of the last reply; 0 at the start.
+        /// The verifier of the previous reply; 0 for the first entries.
         verifier: Verifier,
-        /// The maximum length of names and cookies in bytes.
+        /// The maximum number of bytes of file ids, names and cookies in the results.
         directory_count: u32,
         /// The maximum length of the results in bytes.
         count_max: u32,
     }
 
-    /// An entry of a directory with its file.
+    /// An entry of a directory, with the attributes and the handle of its file.
     #[derive(Copy)]
     struct EntryPlus<'b> {
-        /// The number of the file in its file system.
+        /// The inode number: identifies the file in its file system.
         file_id: u64,
         /// The name of the entry.
         name: Name<'b>,
-        /// The position after this entry.
+        /// The cookie by which the client asks for the entries after this one.
         cookie: u64,
         /// The attributes of the file.
         attributes: Option<Attributes>,
@@ -95,7 +95,7 @@ xdr! {
         verifier: Verifier,
         /// The entries of this reply.
         entries: Chain<EntryPlus<'b>, ENTRIES_MAX>,
-        /// Whether the last entry of the directory is here.
+        /// True if the list ends with the directory's last entry.
         eof: bool,
     }
 
@@ -103,7 +103,7 @@ xdr! {
     union ReadDirPlusResult<'b> on Status {
         /// The entries of this reply.
         Ok => Ok(ReadDirPlusOk<'b>),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 }

@@ -13,36 +13,36 @@ xdr! {
         total_bytes: u64,
         /// The number of free bytes.
         free_bytes: u64,
-        /// The number of bytes that the caller may use.
+        /// The number of free bytes that the caller may use.
         available_bytes: u64,
         /// The number of files that the file system can have.
         total_files: u64,
-        /// The number of files that can still be made.
+        /// The number of files that can still be created.
         free_files: u64,
-        /// The number of files that the caller may make.
+        /// The number of files that the caller may create.
         available_files: u64,
-        /// The seconds in which nothing of this is expected to change.
+        /// The number of seconds for which these values will probably not change.
         invariant_seconds: u32,
     }
 
     /// The results of FSSTAT.
     #[derive(Copy)]
     union FsStatResult on Status {
-        /// The space of the file system.
+        /// The space of the file system and the attributes of the file.
         Ok => Ok(FsStatOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
-    /// What a file system can do.
+    /// The properties of a file system.
     flags FsProperties: u32 {
-        /// Files can have several names.
+        /// A file can have several hard links.
         LINK = 0x01,
-        /// Symbolic links can be made.
+        /// The file system supports symbolic links.
         SYMLINK = 0x02,
-        /// PATHCONF is the same for all files.
+        /// PATHCONF has the same results for all files.
         HOMOGENEOUS = 0x08,
-        /// Times can be set to any value.
+        /// SETATTR can set times exactly.
         CANSETTIME = 0x10,
     }
 
@@ -51,25 +51,25 @@ xdr! {
     struct FsInfoOk {
         /// The attributes of the root of the file system.
         attributes: Option<Attributes>,
-        /// The maximum count of a READ.
+        /// The maximum number of bytes of a READ.
         read_max: u32,
-        /// The preferred count of a READ.
+        /// The preferred number of bytes of a READ.
         read_preferred: u32,
-        /// The number that the count of a READ should be a multiple of.
+        /// The number of which the size of a READ should be a multiple.
         read_multiple: u32,
-        /// The maximum count of a WRITE.
+        /// The maximum number of bytes of a WRITE.
         write_max: u32,
-        /// The preferred count of a WRITE.
+        /// The preferred number of bytes of a WRITE.
         write_preferred: u32,
-        /// The number that the count of a WRITE should be a multiple of.
+        /// The number of which the size of a WRITE should be a multiple.
         write_multiple: u32,
-        /// The preferred count of a READDIR.
+        /// The preferred number of bytes of a READDIR.
         directory_preferred: u32,
         /// The maximum size of a file in bytes.
         file_bytes_max: u64,
-        /// The smallest difference between two times.
+        /// The resolution of times in the file system.
         time_delta: Time,
-        /// What the file system can do.
+        /// The properties of the file system.
         properties: FsProperties,
     }
 
@@ -78,7 +78,7 @@ xdr! {
     union FsInfoResult on Status {
         /// Limits and properties of the file system.
         Ok => Ok(FsInfoOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 
@@ -91,13 +91,13 @@ xdr! {
         link_max: u32,
         /// The maximum length of a name in bytes.
         name_bytes_max: u32,
-        /// Whether a name that is too long is an error.
+        /// True if a name that is too long is refused; false if it is shortened.
         no_trunc: bool,
-        /// Whether only a privileged user may change the owner.
+        /// True if only a privileged user may change the owner.
         chown_restricted: bool,
-        /// Whether upper and lower case are the same.
+        /// True if names that differ only in case are the same name.
         case_insensitive: bool,
-        /// Whether the case of a name is kept.
+        /// True if the file system stores the case of names.
         case_preserving: bool,
     }
 
@@ -106,7 +106,7 @@ xdr! {
     union PathConfResult on Status {
         /// Limits and properties of names.
         Ok => Ok(PathConfOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed procedure, and attributes if the server has any.
         _ => Fail(Option<Attributes>),
     }
 }

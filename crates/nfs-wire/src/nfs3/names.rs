@@ -21,30 +21,30 @@ xdr! {
     /// The results of LOOKUP.
     #[derive(Copy)]
     union LookupResult<'b> on Status {
-        /// The file of this name.
+        /// The file with this name, and attributes.
         Ok => Ok(LookupOk<'b>),
-        /// The reason of the failure, and the directory's attributes.
+        /// The status of a failed LOOKUP, and the attributes of the directory.
         _ => Fail(Option<Attributes>),
     }
 
-    /// What CREATE does if the name exists already.
+    /// The behavior of CREATE if the name already exists.
     enum CreateMode {
-        /// The file that exists is used.
+        /// CREATE uses the existing file.
         Unchecked = 0,
-        /// The procedure fails.
+        /// CREATE fails with EXIST.
         Guarded = 1,
-        /// The procedure fails, unless the file has the same verifier.
+        /// CREATE fails, unless the existing file was created with the same verifier.
         Exclusive = 2,
     }
 
-    /// How a file is made.
+    /// The way in which CREATE creates a file.
     #[derive(Copy)]
     union CreateHow on CreateMode {
-        /// A file that exists is used, and its size may be set.
+        /// If the file exists, it is used, and only its size is set.
         Unchecked => Unchecked(SetAttributes),
-        /// A file that exists is an error.
+        /// If the file exists, CREATE fails.
         Guarded => Guarded(SetAttributes),
-        /// A file that exists is an error, unless it was made with this verifier.
+        /// If the file exists, CREATE fails, unless the file was created with this verifier.
         Exclusive => Exclusive(Verifier),
     }
 
@@ -53,27 +53,27 @@ xdr! {
     struct CreateArgs<'b> {
         /// The directory and the new name.
         at: DirectoryOp<'b>,
-        /// How the file is made.
+        /// The way in which the file is created.
         how: CreateHow,
     }
 
-    /// The results of a procedure that made a file.
+    /// The results of a procedure that has created an object.
     #[derive(Copy)]
     struct CreateOk<'b> {
-        /// The handle of the new file.
+        /// The handle of the new object.
         file: Option<Handle<'b>>,
-        /// The attributes of the new file.
+        /// The attributes of the new object.
         attributes: Option<Attributes>,
-        /// The attributes of the directory before and after.
+        /// The attributes of the directory before and after the procedure.
         directory: WccData,
     }
 
     /// The results of CREATE, MKDIR, SYMLINK and MKNOD.
     #[derive(Copy)]
     union CreateResult<'b> on Status {
-        /// The file that was made.
+        /// The object that was created.
         Ok => Ok(CreateOk<'b>),
-        /// The reason of the failure, and the directory's attributes.
+        /// The status of a failed procedure, and the attributes of the directory.
         _ => Fail(WccData),
     }
 
@@ -104,25 +104,25 @@ xdr! {
         link: SymLinkData<'b>,
     }
 
-    /// The attributes and the number of a new special file.
+    /// The attributes and the device number of a new special file.
     #[derive(Copy)]
     struct NodeDevice {
         /// The attributes of the special file.
         attributes: SetAttributes,
-        /// The numbers of the device.
+        /// The number of the device.
         device: DeviceNumber,
     }
 
-    /// The type of a new special file, and what it needs.
+    /// The type of a new special file, with its attributes.
     #[derive(Copy)]
     union MkNodData on FileType {
         /// A special file for a character device.
         Character => Character(NodeDevice),
         /// A special file for a block device.
         Block => Block(NodeDevice),
-        /// A socket of the local domain.
+        /// A Unix domain socket, as a special file.
         Socket => Socket(SetAttributes),
-        /// A named pipe, first in first out.
+        /// A named pipe (FIFO), as a special file.
         Fifo => Fifo(SetAttributes),
         /// A type that MKNOD cannot make.
         _ => Other,
@@ -133,20 +133,20 @@ xdr! {
     struct MkNodArgs<'b> {
         /// The directory and the new name.
         at: DirectoryOp<'b>,
-        /// The type of the file, and what it needs.
+        /// The type of the file, with its attributes.
         what: MkNodData,
     }
 
     /// The arguments of RENAME.
     #[derive(Copy)]
     struct RenameArgs<'b> {
-        /// The old directory and name.
+        /// The old directory and the old name.
         from: DirectoryOp<'b>,
-        /// The new directory and name.
+        /// The new directory and the new name.
         to: DirectoryOp<'b>,
     }
 
-    /// The attributes of both directories of a RENAME.
+    /// The attributes of both directories before and after a RENAME.
     #[derive(Copy)]
     struct RenameOk {
         /// The old directory's attributes before and after.
@@ -160,7 +160,7 @@ xdr! {
     union RenameResult on Status {
         /// The attributes of both directories.
         Ok => Ok(RenameOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed RENAME, and the attributes of both directories.
         _ => Fail(RenameOk),
     }
 
@@ -169,11 +169,11 @@ xdr! {
     struct LinkArgs<'b> {
         /// The handle of the file.
         file: Handle<'b>,
-        /// The directory and the new name.
+        /// The directory and the new name of the file.
         at: DirectoryOp<'b>,
     }
 
-    /// The attributes of file and directory after a LINK.
+    /// The attributes of the file and of the directory after a LINK.
     #[derive(Copy)]
     struct LinkOk {
         /// The attributes of the file.
@@ -185,9 +185,9 @@ xdr! {
     /// The results of LINK.
     #[derive(Copy)]
     union LinkResult on Status {
-        /// The attributes of file and directory.
+        /// The attributes of the file and of the directory.
         Ok => Ok(LinkOk),
-        /// The reason of the failure, and the attributes.
+        /// The status of a failed LINK, and the attributes of file and directory.
         _ => Fail(LinkOk),
     }
 }

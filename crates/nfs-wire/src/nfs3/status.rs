@@ -3,11 +3,11 @@
 use crate::xdr::xdr;
 
 xdr! {
-    /// The status of a procedure. A value that is not listed is an error.
+    /// The status of a procedure. Decoding fails for a number that is not listed here.
     enum Status {
         /// The procedure has succeeded.
         Ok = 0,
-        /// The caller is not the owner and not privileged.
+        /// The caller is neither the owner nor privileged.
         Perm = 1,
         /// The file or name does not exist.
         NoEnt = 2,
@@ -15,13 +15,13 @@ xdr! {
         Io = 5,
         /// The device does not exist.
         NxIo = 6,
-        /// The caller's rights do not allow this.
+        /// The caller lacks the permission for this.
         Acces = 13,
         /// A file of this name exists already.
         Exist = 17,
-        /// The names are in different file systems.
+        /// The two names are in different file systems.
         XDev = 18,
-        /// The device does not support this.
+        /// The device does not support this operation.
         NoDev = 19,
         /// The handle is not that of a directory.
         NotDir = 20,
@@ -33,7 +33,7 @@ xdr! {
         FBig = 27,
         /// There is no space left on the device.
         NoSpc = 28,
-        /// The file system can only be read.
+        /// The file system is read-only.
         RoFs = 30,
         /// The file has too many hard links.
         MLink = 31,
@@ -43,25 +43,25 @@ xdr! {
         NotEmpty = 66,
         /// The user's quota is used up.
         DQuot = 69,
-        /// The file of the handle does not exist any more.
+        /// The file of the handle no longer exists.
         Stale = 70,
-        /// The path has too many levels of remote systems.
+        /// The path leads through too many remote servers.
         Remote = 71,
-        /// The handle is not one that the server made.
+        /// The handle was not issued by this server.
         BadHandle = 10001,
-        /// The guard of SETATTR differs from the file's time.
+        /// The guard of SETATTR differs from the file's change time.
         NotSync = 10002,
-        /// The cookie of a directory is not valid any more.
+        /// The cookie of a directory is no longer valid.
         BadCookie = 10003,
         /// The server does not support the procedure.
         NotSupp = 10004,
-        /// The buffer or count is too small.
+        /// A buffer or a count is too small.
         TooSmall = 10005,
         /// The server failed for another reason.
         ServerFault = 10006,
         /// The server does not support the type of file.
         BadType = 10007,
-        /// The server needs time; the client should ask again later.
+        /// The server needs more time. The client should send the call again later.
         Jukebox = 10008,
     }
 }

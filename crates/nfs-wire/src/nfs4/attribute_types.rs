@@ -16,16 +16,16 @@ xdr! {
     /// An entry of an access control list.
     #[derive(Copy, Default, Hash)]
     struct Ace<'b> {
-        /// The effect of the entry; see [`AceType`].
+        /// The effect of the entry: it grants, denies, logs or raises an alarm.
         kind: AceType,
         /// The inheritance of the entry and the kind of its subject.
         flags: AceFlags,
-        /// The rights that the entry is about.
+        /// The access rights to which the entry applies.
         rights: AceRights,
-        /// The user, the group, or a special name such as `EVERYONE@`.
+        /// The user or group to which the entry applies, or a special name such as `EVERYONE@`.
         who: Text<'b>,
     }
-    /// The effect of an entry. The numbers are not bits, but exclude each other.
+    /// The effect of an entry. These are numbers and not bits: an entry has one effect.
     flags AceType: u32 {
         /// The entry grants rights.
         ALLOW = 0,
@@ -42,20 +42,20 @@ xdr! {
         FILE_INHERIT = 0x1,
         /// New directories in the directory inherit the entry.
         DIRECTORY_INHERIT = 0x2,
-        /// Those who inherit the entry do not pass it on.
+        /// Objects that inherit the entry do not pass it on.
         NO_PROPAGATE_INHERIT = 0x4,
         /// The entry does not apply to the directory itself.
         INHERIT_ONLY = 0x8,
-        /// An audit or alarm entry is about accesses that were granted.
+        /// An audit or alarm entry applies to accesses that were granted.
         SUCCESSFUL_ACCESS = 0x10,
-        /// An audit or alarm entry is about accesses that were denied.
+        /// An audit or alarm entry applies to accesses that were denied.
         FAILED_ACCESS = 0x20,
         /// The subject of the entry is a group.
         IDENTIFIER_GROUP = 0x40,
         /// The entry was inherited from the directory.
         INHERITED = 0x80,
     }
-    /// The rights that an entry is about.
+    /// The access rights to which an entry applies.
     flags AceRights: u32 {
         /// Read the data of a file, or list a directory.
         READ_DATA = 0x1,
@@ -75,9 +75,9 @@ xdr! {
         READ_ATTRIBUTES = 0x80,
         /// Write the times and similar attributes.
         WRITE_ATTRIBUTES = 0x100,
-        /// Set how long the object is retained.
+        /// Set the time for which the object is retained.
         WRITE_RETENTION = 0x200,
-        /// Hold the object against deletion.
+        /// Protect the object from deletion by a hold.
         WRITE_RETENTION_HOLD = 0x400,
         /// Remove the object itself.
         DELETE = 0x1_0000,
@@ -104,20 +104,20 @@ xdr! {
     /// An access control list with flags (`dacl` and `sacl`).
     #[derive(Default)]
     struct FlaggedAcl<'b> {
-        /// The flags: 1 automatic inheritance, 2 protected, 4 defaulted.
+        /// The flags: 1 for automatic inheritance, 2 for protected, 4 for defaulted.
         flags: u32,
         /// The entries of the list.
         entries: Acl<'b>,
     }
-    /// The time that a file gets.
+    /// The value to which SETATTR sets a time.
     #[derive(Copy)]
     union SetTime on u32 {
-        /// The server's time at the change.
+        /// The server's present time.
         0 => ServerTime,
         /// The time in the message.
         1 => ClientTime(Time),
     }
-    /// The lifetime of file handles.
+    /// The lifetime of file handles: flags, of which several may be set.
     flags HandleLifetime: u32 {
         /// Handles are valid as long as their object exists.
         PERSISTENT = 0,
@@ -135,7 +135,7 @@ xdr! {
     struct Locations<'b> {
         /// The path of the file system on this server.
         root: Path<'b>,
-        /// The places where the file system is.
+        /// The locations at which the file system is available.
         locations: List<Location<'b>, LOCATIONS_MAX>,
     }
     /// Servers that have a file system at the same path.
@@ -146,32 +146,32 @@ xdr! {
         /// The path of the file system on these servers.
         root: Path<'b>,
     }
-    /// The servers that have a file system, with what is known of them.
+    /// The servers that have a file system, with additional information about them.
     #[derive(Default)]
     struct LocationsInfo<'b> {
-        /// The flags: 1 if paths contain variables.
+        /// The flags: 1 if the paths contain variables.
         flags: u32,
-        /// The number of seconds that the information is valid.
+        /// The number of seconds for which the information is valid.
         valid_for: i32,
         /// The path of the file system on this server.
         root: Path<'b>,
-        /// The places where the file system is.
+        /// The locations at which the file system is available.
         items: List<LocationsItem<'b>, LOCATIONS_MAX>,
     }
-    /// Servers that have a file system at the same path, with what is known of them.
+    /// Servers that have a file system at the same path, with additional information about them.
     #[derive(Default)]
     struct LocationsItem<'b> {
-        /// The servers of this item.
+        /// The servers at which the file system has this path.
         entries: List<LocationServer<'b>, LOCATIONS_MAX>,
         /// The path of the file system on these servers.
         root: Path<'b>,
     }
-    /// A server that has a file system, with what is known of it.
+    /// A server that has a file system, with additional information about it.
     #[derive(Copy, Default)]
     struct LocationServer<'b> {
-        /// The age of its data in seconds; negative if unknown.
+        /// The age of the server's data in seconds; negative if it is unknown.
         currency: i32,
-        /// Flags, classes and ranks, one byte each (RFC 8881 section 11.17.1).
+        /// Flags, classes and ranks of the server, one byte each (RFC 8881 section 11.17.1).
         information: Opaque<'b, NUMBERS_MAX>,
         /// The name or address of the server.
         server: Text<'b>,
@@ -179,33 +179,33 @@ xdr! {
     /// The state of a file system.
     #[derive(Copy)]
     struct FileSystemStatus<'b> {
-        /// Whether the file system is not here.
+        /// True if the file system is not on this server.
         is_absent: bool,
-        /// The way in which the data changes.
+        /// The way in which the data of the file system changes.
         kind: FileSystemKind,
-        /// The origin of the data, for people.
+        /// The origin of the data, as text for people.
         source: Text<'b>,
-        /// The version of the data, for people.
+        /// The version of the data, as text for people.
         current: Text<'b>,
-        /// The age of the data in seconds; negative if unknown.
+        /// The age of the data in seconds; negative if it is unknown.
         age: i32,
-        /// The time of the version of the data.
+        /// The time at which this version of the data was made.
         version: Time,
     }
     /// The way in which the data of a file system changes.
     enum FileSystemKind {
         /// The data never changes.
         Fixed = 1,
-        /// The data is a copy that is updated as a whole.
+        /// The data is a copy that is replaced as a whole.
         Updated = 2,
-        /// The data is a copy with versions.
+        /// The data is a copy with numbered versions.
         Versioned = 3,
         /// The data can be written.
         Writable = 4,
-        /// The file system exists elsewhere only.
+        /// The file system exists only on other servers.
         Referral = 5,
     }
-    /// An opaque value that changes with the policy for a file.
+    /// A value that changes when the policy for a file changes.
     #[derive(Copy, Default)]
     struct ChangePolicy {
         /// The first half of the value.
@@ -213,46 +213,47 @@ xdr! {
         /// The second half of the value.
         minor: u64,
     }
-    /// What a client expects of the layout of a new file.
+    /// The layout that a client would like for a new file.
     #[derive(Copy, Default)]
     struct LayoutHint<'b> {
         /// The type of the layout.
         kind: LayoutType,
-        /// The hint itself, as that type describes it.
+        /// The hint in the encoding of the layout type.
         body: Opaque<'b, BODY_BYTES_MAX>,
     }
-    /// The sizes from which clients should use layouts.
+    /// The sizes of files or requests from which clients should use layouts.
     #[derive(Copy, Default)]
     struct Threshold<'b> {
-        /// The type of the layouts.
+        /// The layout type to which the sizes apply.
         kind: LayoutType,
-        /// The hints that follow: 0 size for reads, 1 for writes, 2 and 3 sizes of requests.
+        /// The hints that follow: 0 and 1 file sizes for reads and writes, 2 and 3 request sizes
+        /// for reads and writes.
         hints: Bitmap,
-        /// The encoded hints.
+        /// The encoded hints, in the order of their numbers.
         values: Opaque<'b, BODY_BYTES_MAX>,
     }
     /// The time for which an object is retained.
     #[derive(Copy, Default)]
     struct Retention {
-        /// The duration in seconds; all ones if it has no end.
+        /// The duration in seconds; all bits set if it is unlimited.
         duration: u64,
-        /// The time when retention began, if it began.
+        /// The time at which retention began; `None` if it has not begun.
         begin: Option<Time>,
     }
     /// A change of the time for which an object is retained.
     #[derive(Copy, Default)]
     struct SetRetention {
-        /// Whether retention begins now.
+        /// True if retention begins now.
         enable: bool,
-        /// The duration in seconds; unchanged if missing.
+        /// The duration in seconds; `None` if it is not changed.
         duration: Option<u64>,
     }
-    /// Bits of the mode to set, and which bits to change.
+    /// New values for some bits of the mode.
     #[derive(Copy, Default, Hash)]
     struct MaskedMode {
-        /// The values of the bits.
+        /// The new values of the bits.
         mode: u32,
-        /// The bits that change.
+        /// The bits that are changed.
         mask: u32,
     }
     /// The mode of a new object and the umask of its creator (RFC 8275).
@@ -260,23 +261,23 @@ xdr! {
     struct ModeUmask {
         /// The mode before the umask is applied.
         mode: u32,
-        /// The umask, which counts only if the directory has no default ACL.
+        /// The umask, which is applied only if the directory has no default ACL.
         umask: u32,
     }
-    /// The behavior of the change attribute.
+    /// The behavior of the change attribute of files.
     enum ChangeKind {
-        /// It rises with each change.
+        /// The attribute increases with each change.
         Monotonic = 0,
-        /// It rises by one with each change.
+        /// The attribute increases by one with each change.
         VersionCounter = 1,
-        /// It rises by one with each change that is not made through a layout.
+        /// The attribute increases by one with each change that is not made through a layout.
         VersionCounterNoPnfs = 2,
-        /// It is the time of the last change of metadata.
+        /// The attribute is the time of the last change of metadata.
         TimeMetadata = 3,
-        /// Nothing is known about it.
+        /// The behavior of the attribute is not known.
         Undefined = 4,
     }
-    /// A security label.
+    /// A security label of a file.
     #[derive(Copy, Default)]
     struct SecurityLabel<'b> {
         /// The number of the label's format.
@@ -286,7 +287,7 @@ xdr! {
         /// The label itself.
         label: Opaque<'b, BODY_BYTES_MAX>,
     }
-    /// The arguments of OPEN that the server understands (RFC 9754).
+    /// The arguments of OPEN that the server supports (RFC 9754).
     #[derive(Copy, Default)]
     struct OpenArguments {
         /// The supported bits of share access.
@@ -303,7 +304,8 @@ xdr! {
 }
 
 impl SetTime {
-    /// Returns true if the time, if there is one, has valid nanoseconds.
+    /// Returns true if the nanoseconds of the time are valid, or if there is no time in the
+    /// message.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         match self {

@@ -20,11 +20,11 @@ use super::types::{DeviceNumber, FileHandle, FsId, LayoutType, ObjectType, Text,
 /// The ways in which clients may use an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
-    /// Clients may only read it.
+    /// Clients may only read the attribute.
     Read,
-    /// Clients may only write it.
+    /// Clients may only write the attribute.
     Write,
-    /// Clients may read and write it.
+    /// Clients may read and write the attribute.
     Both,
 }
 
@@ -33,18 +33,18 @@ pub enum Use {
 pub struct AttributeRow {
     /// The number of the attribute's bit.
     pub number: u32,
-    /// The name in the specification.
+    /// The name of the attribute in the specification.
     pub name: &'static str,
     /// The ways in which clients may use the attribute.
     pub access: Use,
-    /// Whether every server must support the attribute.
+    /// True if every server must support the attribute.
     pub is_required: bool,
-    /// The codec of the value.
+    /// The codec of the attribute's value.
     pub codec: Codec,
 }
 
 xdr! {
-    /// Encoded attributes: which ones, and their values.
+    /// Encoded attributes: the numbers of the attributes, and their values.
     #[derive(Copy, Default)]
     struct Fattr<'b> {
         /// The numbers of the attributes.
@@ -57,7 +57,7 @@ xdr! {
 /// The reason why encoded attributes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttributeError {
-    /// No attribute has this number, so the values after it cannot be found.
+    /// No attribute has this number, so the values after it cannot be decoded.
     #[error("no attribute has the number {0}")]
     Unknown(u32),
     /// The values do not have the encoding of their attributes.
@@ -69,7 +69,7 @@ pub enum AttributeError {
 }
 
 impl AttributeError {
-    /// Returns the status for the reply to the faulty request.
+    /// Returns the status for the reply to the request with the faulty attributes.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -84,7 +84,8 @@ impl<'b> Fattr<'b> {
     /// Decodes the values. All bytes must belong to an attribute of the mask.
     ///
     /// # Errors
-    /// If the mask has an unknown attribute, or if the bytes are not the values of the attributes.
+    /// If the mask has an unknown attribute, or if the bytes are not the values of the attributes
+    /// in the mask.
     pub fn decode(&self) -> Result<Attributes<'b>, AttributeError> {
         let mut reader = Reader::new(self.values.0);
         let mut attributes = Attributes::default();
@@ -101,13 +102,13 @@ impl<'b> Fattr<'b> {
 macro_rules! attributes {
     ($($(#[$about:meta])* $field:ident $number:literal $access:ident $required:literal:
         $type:ty;)*) => {
-        /// Values of attributes, as far as they are known or wanted.
+        /// Values of attributes. A field is `None` if the attribute is not known or not wanted.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Attributes<'b> {
             $($(#[$about])* pub $field: Option<$type>,)*
         }
 
-        /// The numbers of the attributes.
+        /// The number of each attribute, under the name of its field.
         #[allow(non_upper_case_globals, reason = "the names are those of the fields")]
         pub mod number {
             $($(#[$about])* pub const $field: u32 = $number;)*
@@ -133,7 +134,7 @@ macro_rules! attributes {
                 Bitmap::from_array(words)
             }
 
-            /// Decodes the value of an attribute; returns false if no attribute has the number.
+            /// Decodes the value of an attribute. Returns false if no attribute has this number.
             fn decode_one(
                 &mut self,
                 number: u32,
@@ -169,15 +170,15 @@ attributes! {
     change 3 Read true: u64;
     /// The size in bytes.
     size 4 Both true: u64;
-    /// Whether the file system supports hard links.
+    /// True if the file system supports hard links.
     link_support 5 Read true: bool;
-    /// Whether the file system supports symbolic links.
+    /// True if the file system supports symbolic links.
     symlink_support 6 Read true: bool;
-    /// Whether the object has named attributes.
+    /// True if the object has named attributes.
     named_attr 7 Read true: bool;
     /// The id of the file system.
     fsid 8 Read true: FsId;
-    /// Whether two handles are always two objects.
+    /// True if different handles always belong to different objects.
     unique_handles 9 Read true: bool;
     /// The duration of leases in seconds.
     lease_time 10 Read true: u32;
@@ -187,15 +188,15 @@ attributes! {
     acl 12 Both false: Acl<'b>;
     /// The types of access control entries that the server supports.
     aclsupport 13 Read false: AclSupport;
-    /// Whether the object was archived since its last change.
+    /// True if the object was archived since its last change.
     archive 14 Both false: bool;
-    /// Whether the server can set times.
+    /// True if the server can set times.
     cansettime 15 Read false: bool;
-    /// Whether names that differ in case only are equal.
+    /// True if names that differ only in case are equal.
     case_insensitive 16 Read false: bool;
-    /// Whether names keep their case.
+    /// True if names keep their case.
     case_preserving 17 Read false: bool;
-    /// Whether only privileged users can change owners.
+    /// True if only privileged users can change owners.
     chown_restricted 18 Read false: bool;
     /// The file handle of the object.
     filehandle 19 Read true: FileHandle<'b>;
@@ -209,9 +210,9 @@ attributes! {
     files_total 23 Read false: u64;
     /// The servers that have this file system.
     fs_locations 24 Read false: Locations<'b>;
-    /// Whether listings should leave the object out.
+    /// True if listings should leave the object out.
     hidden 25 Both false: bool;
-    /// Whether all objects have the same values of file system attributes.
+    /// True if all objects have the same values of file system attributes.
     homogeneous 26 Read false: bool;
     /// The maximum size of a file in bytes.
     maxfilesize 27 Read false: u64;
@@ -227,7 +228,7 @@ attributes! {
     mimetype 32 Both false: Text<'b>;
     /// The permission bits, as in POSIX.
     mode 33 Both false: u32;
-    /// Whether names that are too long are refused, not cut.
+    /// True if names that are too long are refused; false if they are shortened.
     no_trunc 34 Read false: bool;
     /// The number of hard links.
     numlinks 35 Read false: u32;
@@ -235,23 +236,23 @@ attributes! {
     owner 36 Both false: Text<'b>;
     /// The group, as `group@domain` or as a number.
     owner_group 37 Both false: Text<'b>;
-    /// The bytes that this user may still use, by the hard limit.
+    /// The number of bytes that this user may still use, by the hard limit.
     quota_avail_hard 38 Read false: u64;
-    /// The bytes that this user may still use, by the soft limit.
+    /// The number of bytes that this user may still use, by the soft limit.
     quota_avail_soft 39 Read false: u64;
-    /// The bytes that this user uses.
+    /// The number of bytes that this user uses.
     quota_used 40 Read false: u64;
-    /// The device that a device file stands for.
+    /// The device number of a special file.
     rawdev 41 Read false: DeviceNumber;
-    /// The bytes that this user may still use on the file system.
+    /// The number of bytes that this user may still use on the file system.
     space_avail 42 Read false: u64;
-    /// The free bytes of the file system.
+    /// The number of free bytes of the file system.
     space_free 43 Read false: u64;
-    /// The bytes of the file system.
+    /// The size of the file system in bytes.
     space_total 44 Read false: u64;
-    /// The bytes that the object occupies.
+    /// The number of bytes that the object occupies on the disk.
     space_used 45 Read false: u64;
-    /// Whether the object belongs to the operating system.
+    /// True if the object belongs to the operating system.
     system 46 Both false: bool;
     /// The time of the last access.
     time_access 47 Read false: Time;
@@ -261,7 +262,7 @@ attributes! {
     time_backup 49 Both false: Time;
     /// The time when the object was created.
     time_create 50 Both false: Time;
-    /// The smallest difference between two times.
+    /// The resolution of times in the file system.
     time_delta 51 Read false: Time;
     /// The time of the last change of metadata.
     time_metadata 52 Read false: Time;
@@ -269,11 +270,11 @@ attributes! {
     time_modify 53 Read false: Time;
     /// The time of the last change of contents, to be set.
     time_modify_set 54 Write false: SetTime;
-    /// The number of the directory that the file system is mounted on.
+    /// The inode number of the directory on which the file system is mounted.
     mounted_on_fileid 55 Read false: u64;
-    /// The delay of notifications about a directory's attributes.
+    /// The delay of notifications about the attributes of a directory.
     dir_notif_delay 56 Read false: Time;
-    /// The delay of notifications about the attributes of entries.
+    /// The delay of notifications about the attributes of a directory's entries.
     dirent_notif_delay 57 Read false: Time;
     /// The access control list without audit and alarm entries.
     dacl 58 Both false: FlaggedAcl<'b>;
@@ -285,7 +286,7 @@ attributes! {
     fs_status 61 Read false: FileSystemStatus<'b>;
     /// The types of layouts that the file system supports.
     fs_layout_types 62 Read false: List<LayoutType, NUMBERS_MAX>;
-    /// What the client expects of the layout of a new file.
+    /// The layout that the client would like for a new file.
     layout_hint 63 Write false: LayoutHint<'b>;
     /// The types of layouts that the file supports.
     layout_types 64 Read false: List<LayoutType, NUMBERS_MAX>;
@@ -293,9 +294,9 @@ attributes! {
     layout_blksize 65 Read false: u32;
     /// The alignment of layouts in bytes.
     layout_alignment 66 Read false: u32;
-    /// The servers that have this file system, with what is known of them.
+    /// The servers that have this file system, with additional information about them.
     fs_locations_info 67 Read false: LocationsInfo<'b>;
-    /// The sizes from which clients should use layouts.
+    /// The sizes of files or requests from which clients should use layouts.
     mdsthreshold 68 Read false: List<Threshold<'b>, NUMBERS_MAX>;
     /// The time for which the object is retained.
     retention_get 69 Read false: Retention;
@@ -305,17 +306,18 @@ attributes! {
     retentevt_get 71 Read false: Retention;
     /// The time for which the object is to be retained after an event.
     retentevt_set 72 Write false: SetRetention;
-    /// The holds against deletion, as bits.
+    /// The holds that protect the object from deletion, one bit each.
     retention_hold 73 Both false: u64;
-    /// Bits of the mode, to be set.
+    /// New values for some bits of the mode.
     mode_set_masked 74 Write false: MaskedMode;
     /// The attributes that an exclusive creation can set.
     suppattr_exclcreat 75 Read true: Bitmap;
-    /// The character sets of names: 1 others than UTF-8, 2 only UTF-8.
+    /// The character sets of names: 1 if names may be in others than UTF-8, 2 if names are only in
+    /// UTF-8.
     fs_charset_cap 76 Read false: u32;
     /// The block size of CLONE in bytes.
     clone_blksize 77 Read false: u32;
-    /// The bytes that are freed when the object is removed.
+    /// The number of bytes that are freed if the object is removed.
     space_freed 78 Read false: u64;
     /// The behavior of the change attribute.
     change_attr_type 79 Read false: ChangeKind;
@@ -323,23 +325,23 @@ attributes! {
     sec_label 80 Both false: SecurityLabel<'b>;
     /// The mode of a new object with the umask of its creator.
     mode_umask 81 Write false: ModeUmask;
-    /// Whether the file system supports extended attributes.
+    /// True if the file system supports extended attributes.
     xattr_support 82 Read false: bool;
-    /// Whether the object must be brought from slow storage first.
+    /// True if the data of the object must first be copied from slow storage.
     offline 83 Read false: bool;
-    /// The time of the last access, kept by the holder of a delegation. Clients set it, and tell it
-    /// in the answer to CB_GETATTR.
+    /// The time of the last access, which the holder of a delegation determines. The client sets
+    /// this attribute, and returns it in the reply to CB_GETATTR.
     time_deleg_access 84 Write false: Time;
-    /// The time of the last change, kept by the holder of a delegation. Clients set it, and tell it
-    /// in the answer to CB_GETATTR.
+    /// The time of the last change, which the holder of a delegation determines. The client sets
+    /// this attribute, and returns it in the reply to CB_GETATTR.
     time_deleg_modify 85 Write false: Time;
-    /// The arguments of OPEN that the server understands.
+    /// The arguments of OPEN that the server supports.
     open_arguments 86 Read false: OpenArguments;
 }
 
 impl Attributes<'_> {
-    /// Encodes the attributes that are in `wanted` and have a value: the mask, the length, and the
-    /// values.
+    /// Encodes the attributes that are in `wanted` and have a value. The encoding consists of the
+    /// mask, the length of the values, and the values.
     pub fn encode(&self, wanted: &Bitmap, writer: &mut Writer) {
         let mask = self.mask().and(wanted);
         mask.encode(writer);
@@ -353,7 +355,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// Encodes all attributes that have a value into a buffer, which [`parse_fattr`] takes.
+    /// Encodes all attributes that have a value into a buffer, which [`parse_fattr`] can decode.
     ///
     /// # Errors
     /// If a value is outside its bounds.
@@ -363,7 +365,7 @@ impl Attributes<'_> {
         writer.contiguous().map(<[u8]>::to_vec)
     }
 
-    /// Returns true if no time has more nanoseconds than a second has.
+    /// Returns true if no time has a second's worth of nanoseconds or more.
     #[must_use]
     pub fn has_valid_times(&self) -> bool {
         let times = [
@@ -384,11 +386,11 @@ impl Attributes<'_> {
     }
 }
 
-/// Decodes the encoded attributes that take all of `bytes`, without their values: see
-/// [`Fattr::decode`].
+/// Decodes the mask of encoded attributes that take up all of `bytes`. [`Fattr::decode`] decodes
+/// the values.
 ///
 /// # Errors
-/// If the bytes are not a mask and values, or if bytes follow them.
+/// If `bytes` are not a mask and values, or if there are more bytes after them.
 pub fn parse_fattr(bytes: &[u8]) -> Result<Fattr<'_>, XdrError> {
     decode_whole(bytes)
 }
@@ -418,7 +420,8 @@ pub fn required_attributes() -> Bitmap {
     attributes_where(|row| row.is_required)
 }
 
-/// Returns the name of a field's attribute. A keyword of Rust has an underscore as a field.
+/// Returns the name of the attribute that a field stands for. If the name is a keyword of Rust, the
+/// field has an underscore at the end.
 const fn name_of(field: &'static str) -> &'static str {
     match field.as_bytes() {
         b"type_" => "type",

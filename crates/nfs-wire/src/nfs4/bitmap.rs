@@ -1,21 +1,21 @@
 //! Bitmaps: sets of small numbers (RFC 8881 section 3.3.7).
 //!
-//! Invariant: a bitmap keeps the number of words that it was decoded with, so that it is encoded as
-//! the same bytes again.
+//! Invariant: a bitmap keeps the number of words with which it was decoded, so that it is encoded
+//! as the same bytes again.
 
 use crate::xdr::{Inline, Reader, Shape, Writer, Xdr, XdrError};
 
 use super::limits::BITMAP_WORDS_MAX;
 
-/// A set of numbers below 256: of attributes, operations, hints or notifications.
+/// A set of numbers below 256: the numbers of attributes, operations, hints or notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap(Inline<u32, BITMAP_WORDS_MAX>);
 
 impl Bitmap {
-    /// The limit for numbers in a bitmap, exclusively.
+    /// The smallest number that is too large for a bitmap.
     pub const BITS: u32 = 32 * BITMAP_WORDS_MAX as u32;
 
-    /// Returns the set of these numbers; those from [`Bitmap::BITS`] on are left out.
+    /// Returns the set of these numbers. Numbers from [`Bitmap::BITS`] on are ignored.
     #[must_use]
     pub fn of(numbers: &[u32]) -> Self {
         Self::from_words(|word| {
@@ -29,7 +29,7 @@ impl Bitmap {
         Self::from_words(|index| words.get(index).copied().unwrap_or(0))
     }
 
-    /// Returns the word at this index; words that are not there are zero.
+    /// Returns the word at this index; 0 if the bitmap has fewer words.
     #[must_use]
     pub fn word(&self, index: usize) -> u32 {
         self.0.get(index).copied().unwrap_or(0)
@@ -71,7 +71,8 @@ impl Bitmap {
         self.or(&Self::of(&[number]))
     }
 
-    /// Returns true if both sets contain the same numbers, whatever their number of words.
+    /// Returns true if both sets contain the same numbers, even if they have different numbers of
+    /// words.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.without(other).is_empty() && other.without(self).is_empty()

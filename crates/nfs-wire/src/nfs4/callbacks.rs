@@ -1,7 +1,7 @@
-//! Callbacks: calls of the server and answers of the client (RFC 8881 section 20, RFC 7862 section
-//! 16).
+//! Callbacks: calls that the server sends and the client answers (RFC 8881 section 20, RFC 7862
+//! section 16).
 //!
-//! Invariant: the arguments and the results of a callback are the types in its row.
+//! Invariant: the types of a callback's arguments and results are those in its row of the table.
 
 use crate::xdr::{List, Opaque, xdr};
 
@@ -31,7 +31,7 @@ xdr! {
     struct CbRecallArgs<'b> {
         /// The delegation to return.
         state: StateId,
-        /// Whether the file will be truncated, so that its data need not be written.
+        /// True if the file will be truncated, so that the client need not write back its data.
         truncate: bool,
         /// The delegated file.
         handle: FileHandle<'b>,
@@ -41,9 +41,10 @@ xdr! {
     struct CbLayoutRecallArgs<'b> {
         /// The type of the layouts.
         kind: LayoutType,
-        /// The access of the layouts.
+        /// The access mode of the layouts.
         mode: LayoutMode,
-        /// Whether the layouts changed, so that data should not be written by them.
+        /// True if the layouts will change, so that the client should not write data through the
+        /// old ones.
         changed: bool,
         /// The layouts to return.
         what: LayoutRecall<'b>,
@@ -63,9 +64,9 @@ xdr! {
     struct RecalledRange<'b> {
         /// The file that the layouts are of.
         handle: FileHandle<'b>,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The id of the layouts.
         state: StateId,
@@ -95,34 +96,34 @@ xdr! {
         /// The verifier of cookies changed: a [`ChangedVerifier`].
         Verifier = 5,
     }
-    /// An entry of a directory with some of its attributes.
+    /// An entry of a directory, with some of the attributes of its object.
     #[derive(Copy, Default)]
     struct NoticedEntry<'b> {
         /// The name of the entry.
         name: Name<'b>,
-        /// The attributes that the notification tells.
+        /// The attributes that the notification reports.
         attributes: Fattr<'b>,
     }
-    /// An entry and its position in the directory.
+    /// An entry that was removed, and its former position in the directory.
     #[derive(Copy, Default)]
     struct RemovedEntry<'b> {
         /// The entry that was removed.
         entry: NoticedEntry<'b>,
-        /// The position of the entry.
+        /// The cookie of the entry.
         cookie: u64,
     }
     /// An entry that was added to a directory.
     #[derive(Copy, Default)]
     struct AddedEntry<'b> {
-        /// The entry that was removed to make room for this one.
+        /// The entry that this one has replaced, if there was one.
         old: Option<RemovedEntry<'b>>,
         /// The entry that was added.
         entry: NoticedEntry<'b>,
-        /// The position of the entry, if the server tells it.
+        /// The cookie of the entry, if the server reports it.
         cookie: Option<u64>,
-        /// The entry before this one, if the server tells it.
+        /// The entry before this one, if the server reports it.
         previous: Option<RemovedEntry<'b>>,
-        /// Whether this is the last entry of the directory.
+        /// True if this is now the last entry of the directory.
         is_last: bool,
     }
     /// An entry that was renamed.
@@ -149,7 +150,7 @@ xdr! {
         /// The encoded notifications, in the order of their kinds.
         values: Opaque<'b, BODY_BYTES_MAX>,
     }
-    /// Arguments of CB_PUSH_DELEG.
+    /// Arguments of CB_PUSH_DELEG: a delegation becomes available.
     #[derive(Copy, Default)]
     struct CbPushDelegArgs<'b> {
         /// The file that is delegated.
@@ -162,7 +163,7 @@ xdr! {
     struct CbRecallAnyArgs {
         /// The number of delegations and layouts that the client may keep.
         keep: u32,
-        /// The kinds of state: numbers of [`Recallable`].
+        /// The kinds of state to return: the numbers of [`Recallable`].
         kinds: Bitmap,
     }
     /// The kinds of state that a server can recall.
@@ -191,14 +192,14 @@ xdr! {
         sequence: u32,
         /// The slot of this request.
         slot: u32,
-        /// The highest slot that the server uses now.
+        /// The highest slot on which the server has a request at this time.
         highest_slot: u32,
-        /// Whether the server wants the whole reply to be cached.
+        /// True if the server wants the client to keep the whole reply for a repeat.
         cache_this: bool,
-        /// The calls of the client that gave it the state in question.
+        /// The client's calls in which it got the state that the callback concerns.
         referring: List<ReferringSession, REFERRING_CALLS_MAX>,
     }
-    /// Calls of a session that a callback refers to.
+    /// The calls of one session to which a callback refers.
     #[derive(Default)]
     struct ReferringSession {
         /// The session of the calls.
@@ -206,7 +207,7 @@ xdr! {
         /// The calls of this session.
         calls: List<ReferringCall, REFERRING_CALLS_MAX>,
     }
-    /// A call that a callback refers to.
+    /// A call to which a callback refers.
     #[derive(Copy, Default)]
     struct ReferringCall {
         /// The sequence number of the call.
@@ -223,25 +224,27 @@ xdr! {
         sequence: u32,
         /// The slot of this request.
         slot: u32,
-        /// The highest slot that the client accepts.
+        /// The highest slot that the server may use.
         highest_slot: u32,
-        /// The highest slot that the client would like the server to use.
+        /// The highest slot that the client wants the server to use from now on.
         target_highest_slot: u32,
     }
     /// Arguments of CB_WANTS_CANCELLED.
     #[derive(Copy, Default)]
     struct CbWantsCancelledArgs {
-        /// Whether wishes are cancelled that met contention.
+        /// True if the server drops the wishes for delegations that it refused because of
+        /// contention.
         contended: bool,
-        /// Whether wishes are cancelled that met a lack of resources.
+        /// True if the server drops the wishes for delegations that it refused because of a lack of
+        /// resources.
         resourced: bool,
     }
     /// Arguments of CB_NOTIFY_LOCK.
     #[derive(Copy, Default)]
     struct CbNotifyLockArgs<'b> {
-        /// The file that the lock is of.
+        /// The file that the lock belongs to.
         handle: FileHandle<'b>,
-        /// The owner who waits for the lock.
+        /// The owner that waits for the lock.
         owner: StateOwner<'b>,
     }
     /// Arguments of CB_NOTIFY_DEVICEID.
@@ -257,7 +260,7 @@ xdr! {
         kind: LayoutType,
         /// The device that changed.
         device: DeviceId,
-        /// Whether the old addresses are no longer valid.
+        /// True if the old addresses of the device are no longer valid.
         immediate: bool,
     }
     /// A device that no longer exists.
@@ -278,12 +281,12 @@ xdr! {
         /// The result of the copy.
         result: OffloadResult,
     }
-    /// The result of a copy that ran after its reply.
+    /// The result of a copy that continued after the reply to its COPY.
     #[derive(Copy)]
     union OffloadResult on Status {
         /// The copy is complete.
         Ok => Done(WriteResponse),
-        /// The copy failed after so many bytes.
+        /// The copy failed after this number of bytes.
         _ => Failed(u64),
     }
 }
@@ -292,19 +295,19 @@ macro_rules! callbacks {
     ($($variant:ident $number:literal $name:literal [$args:ty] [$result:ty]
         $minor:literal $requirement:ident;)*) => {
         xdr! {
-            /// The call of a callback, with its arguments.
+            /// A callback, with its arguments.
             union Callback<'b> on u32 {
                 $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
                 $number => $variant($args),)*
-                /// A number that no callback of the minor version has. What follows it in the
-                /// compound cannot be decoded.
+                /// A number that is not assigned in the minor version. The length of its arguments
+                /// is unknown, so the rest of the compound cannot be decoded.
                 _ => Illegal,
             }
-            /// The answer to a callback, with its status.
+            /// The result of a callback, with its status.
             union CallbackAnswer<'b> on u32 {
                 $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
                 $number => $variant($result),)*
-                /// The answer to a number that no callback has.
+                /// The result for a number that no callback has.
                 10_044 => Illegal(Status),
             }
         }
@@ -339,7 +342,7 @@ macro_rules! callbacks {
                 }
             }
 
-            /// Returns the answer of a callback that failed with this status.
+            /// Returns the result of a callback that failed with this status.
             #[must_use]
             pub fn failed(kind: CallbackKind, status: Status) -> Self {
                 match kind {

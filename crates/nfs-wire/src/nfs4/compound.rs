@@ -1,8 +1,9 @@
-//! Compounds: one operation after the other, in calls, replies, callbacks and their replies (RFC
-//! 8881 sections 16.2 and 20.1).
+//! Compounds: sequences of operations in calls, replies, callbacks and their replies (RFC 8881
+//! sections 16.2 and 20.1).
 //!
-//! Invariant: a reader decodes one operation at a time and allocates nothing for the others. A
-//! count in a header is never larger than the rest of the message allows.
+//! Invariant: a reader decodes one operation at a time, and allocates nothing for the other
+//! operations. A reader refuses a compound whose header counts more operations than there is room
+//! for in the message.
 
 use std::marker::PhantomData;
 
@@ -18,14 +19,14 @@ use super::status::Status;
 use super::table::{CallbackKind, OperationKind};
 use super::types::{Name, Verifier};
 
-/// A text that comes back in the reply, for people.
+/// A text for people, which the reply repeats.
 pub type Tag<'b> = Opaque<'b, TAG_BYTES_MAX>;
 
 xdr! {
-    /// The arguments of COMPOUND, decoded as a whole. This takes much more memory than the message,
-    /// so servers use [`CallReader`].
+    /// The arguments of COMPOUND, decoded as a whole. They take much more memory than the message,
+    /// so servers use [`CallReader`] instead.
     struct Compound<'b> {
-        /// A text that comes back in the reply.
+        /// A text for people, which the reply repeats.
         tag: Tag<'b>,
         /// The minor version of the compound.
         minor_version: u32,
@@ -34,31 +35,31 @@ xdr! {
     }
     /// The results of COMPOUND, decoded as a whole.
     struct CompoundReply<'b> {
-        /// The status of the last operation.
+        /// The status of the last operation that was executed.
         status: Status,
         /// The tag of the call.
         tag: Tag<'b>,
-        /// The answers to the operations.
+        /// The results of the operations.
         answers: List<Answer<'b>, WHOLE_OPERATIONS_MAX>,
     }
     /// The arguments of CB_COMPOUND, decoded as a whole.
     struct CallbackCompound<'b> {
-        /// A text that comes back in the reply.
+        /// A text for people, which the reply repeats.
         tag: Tag<'b>,
         /// The minor version of the compound.
         minor_version: u32,
-        /// A number that minor version 1 does not use.
+        /// A number from SETCLIENTID of minor version 0; later minor versions do not use it.
         ident: u32,
         /// The callbacks, one after the other.
         callbacks: List<Callback<'b>, WHOLE_OPERATIONS_MAX>,
     }
     /// The results of CB_COMPOUND, decoded as a whole.
     struct CallbackReply<'b> {
-        /// The status of the last callback.
+        /// The status of the last callback that was executed.
         status: Status,
         /// The tag of the call.
         tag: Tag<'b>,
-        /// The answers to the callbacks.
+        /// The results of the callbacks.
         answers: List<CallbackAnswer<'b>, WHOLE_OPERATIONS_MAX>,
     }
 }
@@ -71,23 +72,23 @@ program! {
     Compound = 1 "COMPOUND" (Compound<'b>) -> (CompoundReply<'b>) Once;
 }
 
-/// The number of bytes of the smallest operation: its number.
+/// The size in bytes of the smallest operation, which consists only of its number.
 const OPERATION_BYTES_MIN: usize = 4;
 
 /// A member of a compound: [`Operation`] or [`Callback`].
 pub trait Call<'b>: Xdr<'b> {
-    /// The answer to the call.
+    /// The type of the results of such operations.
     type Answer: Xdr<'b>;
-    /// Whether the header has a number that the client chose, as CB_COMPOUND has.
+    /// True if the header contains the number `ident`, as in CB_COMPOUND.
     const HAS_IDENT: bool;
 
-    /// Returns true if the minor version has a call with this number.
+    /// Returns true if an operation of the minor version has this number.
     fn exists(number: u32, minor_version: u32) -> bool;
 
-    /// Returns the call for a number that does not exist.
+    /// Returns the value that stands for a number which no operation has.
     fn illegal(number: u32) -> Self;
 
-    /// Returns true for the call of a number that does not exist.
+    /// Returns true if this value stands for a number which no operation has.
     fn is_illegal(&self) -> bool;
 }
 
@@ -164,7 +165,7 @@ impl<'b, C: Call<'b>> CallReader<'b, C> {
         self.minor_version
     }
 
-    /// Returns the number that the client chose for callbacks; 0 for COMPOUND.
+    /// Returns the number `ident` in the header of a CB_COMPOUND; 0 for COMPOUND.
     #[must_use]
     pub const fn ident(&self) -> u32 {
         self.ident
@@ -176,23 +177,23 @@ impl<'b, C: Call<'b>> CallReader<'b, C> {
         self.count
     }
 
-    /// Returns the number of operations that were not decoded yet.
+    /// Returns the number of operations that [`CallReader::next_call`] has not decoded yet.
     #[must_use]
     pub const fn left(&self) -> u32 {
         self.left
     }
 
-    /// Returns the reader, which is at the next operation.
+    /// Returns the reader, whose position is the start of the next operation.
     #[must_use]
     pub const fn reader(&self) -> &Reader<'b> {
         &self.reader
     }
 
-    /// Decodes the next operation; `None` after the last. After an error or an illegal operation,
-    /// the operations that follow cannot be found.
+    /// Decodes the next operation; `None` after the last operation. After an error or an illegal
+    /// operation, the rest of the compound cannot be decoded.
     ///
     /// # Errors
-    /// If the arguments cannot be decoded: the status is `BADXDR`.
+    /// If the arguments cannot be decoded. The operation's status is then `BADXDR`.
     #[inline]
     pub fn next_call(&mut self) -> Option<Result<C, XdrError>> {
         self.left = self.left.checked_sub(1)?;
@@ -214,12 +215,12 @@ impl<'b, C: Call<'b>> CallReader<'b, C> {
     /// Checks that all operations were decoded and that nothing follows them.
     ///
     /// # Errors
-    /// If bytes are left.
+    /// If there are more bytes or operations.
     pub const fn finish(&self) -> Result<(), XdrError> {
         self.reader.finish()
     }
 
-    /// Returns the number of the operation that comes next, without decoding it.
+    /// Returns the number of the next operation, without decoding the operation.
     #[must_use]
     pub fn peek(&self) -> Option<u32> {
         if self.left == 0 { None } else { self.reader.clone().u32().ok() }
@@ -235,8 +236,7 @@ pub struct CallWriter<C> {
 }
 
 impl<'b, C: Call<'b>> CallWriter<C> {
-    /// Encodes the header. `ident` is the number that the client chose for callbacks; COMPOUND
-    /// has none.
+    /// Encodes the header. `ident` is the number in the header of a CB_COMPOUND; COMPOUND has none.
     pub fn new(writer: &mut Writer, tag: Tag<'_>, minor_version: u32, ident: u32) -> Self {
         tag.encode(writer);
         writer.u32(minor_version);
@@ -276,34 +276,34 @@ impl<'b, C: Call<'b>> ReplyReader<'b, C> {
         Ok(Self { reader, status, tag, left, calls: PhantomData })
     }
 
-    /// Returns the status of the last operation, which is that of the compound.
+    /// Returns the status of the last operation, which is also the status of the compound.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// Returns the tag of the call.
+    /// Returns the tag, which is that of the call.
     #[must_use]
     pub const fn tag(&self) -> Tag<'b> {
         self.tag
     }
 
-    /// Returns the number of answers that were not decoded yet.
+    /// Returns the number of results that [`ReplyReader::next_answer`] has not decoded yet.
     #[must_use]
     pub const fn left(&self) -> u32 {
         self.left
     }
 
-    /// Returns the reader, which is at the next answer.
+    /// Returns the reader, whose position is the start of the next result.
     #[must_use]
     pub const fn reader(&self) -> &Reader<'b> {
         &self.reader
     }
 
-    /// Decodes the next answer; `None` after the last.
+    /// Decodes the next result; `None` after the last result.
     ///
     /// # Errors
-    /// If the answer cannot be decoded.
+    /// If the result cannot be decoded.
     pub fn next_answer(&mut self) -> Option<Result<C::Answer, XdrError>> {
         self.left = self.left.checked_sub(1)?;
         let answer = C::Answer::decode(&mut self.reader);
@@ -313,10 +313,10 @@ impl<'b, C: Call<'b>> ReplyReader<'b, C> {
         Some(answer)
     }
 
-    /// Checks that all answers were decoded and that nothing follows them.
+    /// Checks that all results were decoded and that no bytes follow them.
     ///
     /// # Errors
-    /// If bytes are left.
+    /// If there are more bytes or results.
     pub const fn finish(&self) -> Result<(), XdrError> {
         self.reader.finish()
     }
@@ -330,7 +330,7 @@ pub struct ReplyWriter {
     count: u32,
 }
 
-/// A state of a reply to return to.
+/// A state of a reply to which [`ReplyWriter::rewind`] can return.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyMark {
     mark: Mark,
@@ -338,40 +338,40 @@ pub struct ReplyMark {
 }
 
 impl ReplyWriter {
-    /// Encodes the header, whose status and count follow later.
+    /// Encodes the header. Its status and its count are filled in later by [`ReplyWriter::finish`].
     pub fn new(writer: &mut Writer, tag: Tag<'_>) -> Self {
         let status_slot = writer.reserve();
         tag.encode(writer);
         Self { status_slot, count_slot: writer.reserve(), count: 0 }
     }
 
-    /// Returns the number of answers so far.
+    /// Returns the number of results that were encoded so far.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Encodes the next answer: an [`Answer`] or a [`CallbackAnswer`].
+    /// Encodes the next result: an [`Answer`] or a [`CallbackAnswer`].
     pub fn push<'b>(&mut self, writer: &mut Writer, answer: &impl Xdr<'b>) {
         answer.encode(writer);
         self.count += 1;
     }
 
-    /// Appends answers that were encoded before, such as those of a reply cache.
+    /// Appends results that are already encoded, such as those of a kept reply.
     pub fn push_encoded(&mut self, writer: &mut Writer, answers: &[u8], count: u32) {
         writer.raw(answers);
         self.count += count;
     }
 
-    /// Encodes the number and the status of the next answer. The caller encodes the results
-    /// behind them.
+    /// Encodes the number and the status of the next result. The caller encodes the rest of the
+    /// result.
     pub fn begin(&mut self, writer: &mut Writer, kind: OperationKind, status: Status) {
         writer.u32(kind.number());
         status.encode(writer);
         self.count += 1;
     }
 
-    /// Encodes the answer of GETATTR: those of the wanted attributes that have a value.
+    /// Encodes the result of GETATTR: the attributes that are in `wanted` and have a value.
     pub fn attributes(
         &mut self,
         writer: &mut Writer,
@@ -382,29 +382,30 @@ impl ReplyWriter {
         attributes.encode(wanted, writer);
     }
 
-    /// Returns the current state, to return to it if the next answer does not fit.
+    /// Returns the current state, to which the caller can return if the next result does not fit.
     #[must_use]
     pub const fn mark(&self, writer: &Writer) -> ReplyMark {
         ReplyMark { mark: writer.mark(), count: self.count }
     }
 
-    /// Removes the answers that were encoded after the mark.
+    /// Removes the results that were encoded after the mark.
     pub fn rewind(&mut self, writer: &mut Writer, mark: ReplyMark) {
         writer.rewind(mark.mark);
         self.count = mark.count;
     }
 
-    /// Ends the reply: `status` is that of the last operation.
+    /// Completes the reply with the status of the last operation and the number of results.
     pub fn finish(self, writer: &mut Writer, status: Status) {
         writer.patch(self.status_slot, status.number());
         writer.patch(self.count_slot, self.count);
     }
 }
 
-/// The number of bytes at the end of a listing: no further entry, and whether it is complete.
+/// The number of bytes after the entries of a listing: the end of the list, and the flag that marks
+/// the listing as complete.
 const LISTING_END_BYTES: usize = 8;
 
-/// Writes the results of READDIR, entry by entry, until the client's limit is reached.
+/// Writes the results of READDIR entry by entry, up to the client's limit.
 #[derive(Debug)]
 pub struct ListingWriter {
     start: usize,
@@ -412,16 +413,16 @@ pub struct ListingWriter {
 }
 
 impl ListingWriter {
-    /// Encodes the start of the results, after [`ReplyWriter::begin`]. `bytes_max` is the client's
-    /// limit for all results.
+    /// Encodes the start of the results. The caller must have called [`ReplyWriter::begin`].
+    /// `bytes_max` is the client's limit for all results of READDIR.
     pub fn new(writer: &mut Writer, verifier: Verifier, bytes_max: usize) -> Self {
         let start = writer.length();
         verifier.encode(writer);
         Self { start, bytes_max }
     }
 
-    /// Encodes an entry with those of the wanted attributes that have a value. Returns false and
-    /// encodes nothing if the entry does not fit.
+    /// Encodes an entry with the attributes that are in `wanted` and have a value. Returns false,
+    /// and encodes nothing, if the entry does not fit.
     #[must_use]
     pub fn push(
         &mut self,
@@ -446,7 +447,7 @@ impl ListingWriter {
         fits
     }
 
-    /// Ends the listing. `is_end` tells whether it is complete.
+    /// Completes the listing. `is_end` is true if it contains the last entry of the directory.
     pub fn finish(self, writer: &mut Writer, is_end: bool) {
         false.encode(writer);
         is_end.encode(writer);

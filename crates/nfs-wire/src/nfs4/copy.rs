@@ -19,24 +19,24 @@ xdr! {
     /// Arguments of COPY: from the saved file to the current one.
     #[derive(Default)]
     struct CopyArgs<'b> {
-        /// The open, lock or delegation of the source.
+        /// The state id of the open, lock or delegation of the source.
         source_state: StateId,
-        /// The open, lock or delegation of the target.
+        /// The state id of the open, lock or delegation of the target.
         target_state: StateId,
         /// The offset of the first byte in the source.
         source_offset: u64,
         /// The offset of the first byte in the target.
         target_offset: u64,
-        /// The number of bytes; 0 for all that follow.
+        /// The number of bytes; 0 means up to the end of the file.
         count: u64,
-        /// Whether the bytes must be copied in ascending order.
+        /// True if the bytes must be copied in ascending order.
         consecutive: bool,
-        /// Whether the copy must be complete before the reply.
+        /// True if the copy must be complete before the reply.
         synchronous: bool,
-        /// The servers that have the source; none if it is this one.
+        /// The servers that have the source; empty if the source is on this server.
         source_servers: List<CopyServer<'b>, LOCATIONS_MAX>,
     }
-    /// A server of a copy.
+    /// A server that takes part in a copy between servers.
     #[derive(Copy)]
     union CopyServer<'b> on u32 {
         /// The name of the server.
@@ -49,27 +49,27 @@ xdr! {
     /// Results of COPY.
     #[derive(Copy)]
     union CopyResult on Status {
-        /// The copy is complete or runs.
+        /// The copy is complete, or continues after the reply.
         Ok => Started(CopyDone),
-        /// The requirements that the server could meet.
+        /// The requirements that the server can fulfil instead.
         OffloadNoReqs => Requirements(CopyRequirements),
         /// The copy failed for another reason.
         _ => Failed,
     }
-    /// A copy that is complete or runs.
+    /// A copy that is complete or continues after the reply.
     #[derive(Copy, Default)]
     struct CopyDone {
-        /// The id of the copy if it runs, and how much is copied.
+        /// The id of a copy that continues, and the number of bytes copied.
         response: WriteResponse,
-        /// How the server copies.
+        /// The way in which the server copies.
         requirements: CopyRequirements,
     }
-    /// How a server copies.
+    /// The way in which a server copies.
     #[derive(Copy, Default)]
     struct CopyRequirements {
-        /// Whether the bytes are copied in ascending order.
+        /// True if the bytes are copied in ascending order.
         consecutive: bool,
-        /// Whether the copy is complete before the reply.
+        /// True if the copy is complete before the reply.
         synchronous: bool,
     }
     /// Arguments of COPY_NOTIFY.
@@ -77,17 +77,17 @@ xdr! {
     struct CopyNotifyArgs<'b> {
         /// The open, lock or delegation of the source.
         state: StateId,
-        /// The server that will read it.
+        /// The server that will read the source.
         target: CopyServer<'b>,
     }
     /// Results of COPY_NOTIFY.
     #[derive(Default)]
     struct CopyNotifyDone<'b> {
-        /// The duration for which the other server may start to read.
+        /// The duration within which the other server must begin to read.
         lease: Time,
-        /// The state id that the other server uses.
+        /// The state id with which the other server reads the source.
         state: StateId,
-        /// The addresses that the other server can read from.
+        /// The addresses from which the other server can read the source.
         sources: List<CopyServer<'b>, LOCATIONS_MAX>,
     }
     /// Results of OFFLOAD_STATUS.
@@ -95,7 +95,7 @@ xdr! {
     struct OffloadStatusDone {
         /// The number of bytes that were copied.
         count: u64,
-        /// The final status, if the copy has ended.
+        /// The final status of the copy; `None` if the copy continues.
         complete: Option<Status>,
     }
     /// Arguments of CLONE: from the saved file to the current one.
@@ -109,22 +109,22 @@ xdr! {
         source_offset: u64,
         /// The offset of the first byte in the target.
         target_offset: u64,
-        /// The number of bytes; 0 for all that follow.
+        /// The number of bytes; 0 means up to the end of the file.
         count: u64,
     }
     /// Arguments of SETXATTR.
     #[derive(Copy)]
     struct SetXattrArgs<'b> {
-        /// Whether the attribute must exist.
+        /// The condition on the existence of the attribute.
         mode: SetXattrMode,
-        /// The name of the attribute, without `user.`.
+        /// The name of the attribute, without the prefix `user.`.
         name: Name<'b>,
         /// The value of the attribute.
         value: XattrValue<'b>,
     }
-    /// Whether an extended attribute must exist.
+    /// The condition on the existence of an extended attribute.
     enum SetXattrMode {
-        /// The attribute may exist.
+        /// The attribute may or may not exist.
         Either = 0,
         /// The attribute must not exist.
         Create = 1,
@@ -134,7 +134,7 @@ xdr! {
     /// Arguments of LISTXATTRS.
     #[derive(Copy, Default)]
     struct ListXattrsArgs {
-        /// The position to continue at; 0 for the first name.
+        /// The cookie after which the list continues; 0 for the first name.
         cookie: u64,
         /// The maximum length of the results in bytes.
         bytes_max: u32,
@@ -142,11 +142,11 @@ xdr! {
     /// Results of LISTXATTRS.
     #[derive(Default)]
     struct ListXattrsDone<'b> {
-        /// The position after these names.
+        /// The cookie by which the client asks for the names after these.
         cookie: u64,
-        /// The names, without `user.`.
+        /// The names of the attributes, without the prefix `user.`.
         names: List<Name<'b>, XATTR_NAMES_MAX>,
-        /// Whether the list is complete.
+        /// True if the list is complete.
         is_end: bool,
     }
     /// Results of SECINFO and SECINFO_NO_NAME.
@@ -155,7 +155,7 @@ xdr! {
         /// The flavors, in the order of the server's preference.
         flavors: List<Flavor<'b>, FLAVORS_MAX>,
     }
-    /// A security flavor.
+    /// A security flavor that a client may use.
     #[derive(Copy)]
     union Flavor<'b> on u32 {
         /// RPCSEC_GSS with a mechanism and a protection.
@@ -163,7 +163,7 @@ xdr! {
         /// Another flavor, such as AUTH_SYS.
         _ => Other,
     }
-    /// A mechanism and a protection of RPCSEC_GSS.
+    /// A mechanism of RPCSEC_GSS and the protection of messages.
     #[derive(Copy)]
     struct GssFlavor<'b> {
         /// The identifier of the mechanism.
@@ -173,9 +173,9 @@ xdr! {
         /// The protection of calls and replies.
         service: GssService,
     }
-    /// The object that SECINFO_NO_NAME asks for.
+    /// The object about which SECINFO_NO_NAME asks.
     enum SecInfoStyle {
-        /// The current file handle.
+        /// The object of the current file handle.
         CurrentHandle = 0,
         /// The parent of the current directory.
         Parent = 1,

@@ -10,28 +10,28 @@ use super::limits::{CONTENTS_MAX, PATTERN_BYTES_MAX};
 use super::types::{Content, Stability, StateId, Verifier};
 
 xdr! {
-    /// Arguments of COMMIT; both zero for the whole file.
+    /// Arguments of COMMIT. If offset and count are both 0, COMMIT concerns the whole file.
     #[derive(Copy, Default)]
     struct CommitArgs {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; 0 for all that follow.
+        /// The number of bytes; 0 means up to the end of the file.
         count: u32,
     }
     /// Arguments of READ and READ_PLUS.
     #[derive(Copy, Default)]
     struct ReadArgs {
-        /// The open, lock or delegation that allows the reading.
+        /// The state id of the open, lock or delegation that allows the read.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The maximum number of bytes.
+        /// The maximum number of bytes to read.
         count: u32,
     }
     /// Results of READ.
     #[derive(Copy)]
     struct ReadDone<'b> {
-        /// Whether the data ends at the end of the file or after it.
+        /// True if the data reaches the end of the file, or starts after it.
         is_end: bool,
         /// The bytes of the file.
         data: Payload<'b>,
@@ -39,11 +39,11 @@ xdr! {
     /// Arguments of WRITE.
     #[derive(Copy)]
     struct WriteArgs<'b> {
-        /// The open, lock or delegation that allows the writing.
+        /// The state id of the open, lock or delegation that allows the write.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The stability that the client wants.
+        /// The guarantee that the client wants for the data.
         stability: Stability,
         /// The bytes to write.
         data: Payload<'b>,
@@ -53,17 +53,18 @@ xdr! {
     struct WriteDone {
         /// The number of bytes that were written.
         count: u32,
-        /// The stability of these bytes.
+        /// The guarantee that the server gives for these bytes.
         committed: Stability,
-        /// The verifier of the server's current instance.
+        /// A value that changes if the server may have lost unstable data, for example by a
+        /// restart.
         verifier: Verifier,
     }
     /// Arguments of ALLOCATE and DEALLOCATE.
     #[derive(Copy, Default)]
     struct RangeArgs {
-        /// The open, lock or delegation that allows the change.
+        /// The state id of the open, lock or delegation that allows the change.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
         /// The number of bytes.
         length: u64,
@@ -71,68 +72,68 @@ xdr! {
     /// Arguments of IO_ADVISE.
     #[derive(Copy, Default)]
     struct IoAdviseArgs {
-        /// The open, lock or delegation that the advice is about.
+        /// The state id of the open, lock or delegation that the advice applies to.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; 0 for all that follow.
+        /// The number of bytes; 0 means up to the end of the file.
         count: u64,
-        /// The hints: numbers of [`Advice`].
+        /// The hints: the numbers of [`Advice`].
         hints: Bitmap,
     }
     /// The expected use of a range of a file.
     enum Advice {
-        /// Nothing special is expected.
+        /// The client has no special expectation.
         Normal = 0,
-        /// The bytes are read in ascending order.
+        /// The client will read the bytes in ascending order.
         Sequential = 1,
-        /// The bytes are read in descending order.
+        /// The client will read the bytes in descending order.
         SequentialBackwards = 2,
-        /// The bytes are read in random order.
+        /// The client will read the bytes in random order.
         Random = 3,
-        /// The bytes are read soon.
+        /// The client will read the bytes soon.
         WillNeed = 4,
-        /// The bytes may be read soon.
+        /// The client may read the bytes soon.
         WillNeedOpportunistic = 5,
-        /// The bytes are not read soon.
+        /// The client will not read the bytes soon.
         DontNeed = 6,
-        /// The bytes are read once only.
+        /// The client will read the bytes only once.
         NoReuse = 7,
-        /// The range is mostly read.
+        /// The client will mostly read the range.
         Read = 8,
-        /// The range is mostly written.
+        /// The client will mostly write the range.
         Write = 9,
-        /// The file should be near the client.
+        /// The server should store the file near the client.
         InitProximity = 10,
     }
     /// Results of READ_PLUS.
     #[derive(Default)]
     struct ReadPlusDone<'b> {
-        /// Whether the parts reach the end of the file.
+        /// True if the parts reach the end of the file.
         is_end: bool,
         /// The parts of the range, in ascending order.
         parts: List<Part<'b>, CONTENTS_MAX>,
     }
-    /// A part of a file.
+    /// A part of a range: data or a hole.
     #[derive(Copy)]
     union Part<'b> on u32 {
-        /// Bytes that were written.
+        /// A part with data.
         0 => Data(DataPart<'b>),
-        /// A hole, which reads as zeros.
+        /// A hole, which is read as zeros.
         1 => Hole(HolePart),
     }
-    /// Bytes of a file.
+    /// A part of a file with data.
     #[derive(Copy)]
     struct DataPart<'b> {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The bytes of the file.
+        /// The bytes of this part.
         data: Payload<'b>,
     }
     /// A hole of a file.
     #[derive(Copy, Default)]
     struct HolePart {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
         /// The length in bytes.
         length: u64,
@@ -140,17 +141,17 @@ xdr! {
     /// Arguments of SEEK.
     #[derive(Copy)]
     struct SeekArgs {
-        /// The open, lock or delegation that allows the reading.
+        /// The state id of the open, lock or delegation that allows the read.
         state: StateId,
         /// The offset to start from.
         offset: u64,
-        /// The content to find.
+        /// The kind of content to search for.
         content: Content,
     }
     /// Results of SEEK.
     #[derive(Copy, Default)]
     struct SeekDone {
-        /// Whether the end of the file was reached.
+        /// True if the end of the file was reached.
         is_end: bool,
         /// The offset of the content that was found.
         offset: u64,
@@ -158,9 +159,9 @@ xdr! {
     /// Arguments of WRITE_SAME: a pattern that is repeated.
     #[derive(Copy, Default)]
     struct WriteSameArgs<'b> {
-        /// The open, lock or delegation that allows the writing.
+        /// The state id of the open, lock or delegation that allows the write.
         state: StateId,
-        /// The stability that the client wants.
+        /// The guarantee that the client wants for the data.
         stability: Stability,
         /// The offset of the first block.
         offset: u64,
@@ -168,13 +169,13 @@ xdr! {
         block_bytes: u64,
         /// The number of blocks.
         block_count: u64,
-        /// The offset of the block's number in the block; all ones for none.
+        /// The offset in each block at which the block's number is written; all bits set for none.
         number_offset: u64,
         /// The number of the first block.
         first_number: u32,
-        /// The offset of the pattern in the block.
+        /// The offset in each block at which the pattern is written.
         pattern_offset: u64,
-        /// The pattern itself.
+        /// The bytes of the pattern.
         pattern: Opaque<'b, PATTERN_BYTES_MAX>,
     }
 }

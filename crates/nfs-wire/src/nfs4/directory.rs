@@ -12,7 +12,7 @@ use super::status::Status;
 use super::types::{ChangeInfo, DeviceNumber, LinkText, Name, StateId, Verifier};
 
 xdr! {
-    /// Rights that ACCESS asks for.
+    /// Access rights that ACCESS checks.
     flags AccessMask: u32 {
         /// Read the data of a file, or list a directory.
         READ = 0x1,
@@ -36,7 +36,7 @@ xdr! {
     /// Results of ACCESS.
     #[derive(Copy, Default)]
     struct AccessDone {
-        /// The rights that the server can judge.
+        /// The rights that the server is able to check.
         supported: AccessMask,
         /// The rights that the user has.
         access: AccessMask,
@@ -44,17 +44,17 @@ xdr! {
     /// Arguments of CREATE: a new object that is not a regular file.
     #[derive(Copy)]
     struct CreateArgs<'b> {
-        /// The type of the object, with its link text or device.
+        /// The type of the object, with the target of a link or the number of a device.
         kind: CreateKind<'b>,
         /// The name of the object in the current directory.
         name: Name<'b>,
-        /// The first attributes of the object.
+        /// The attributes to set on the new object.
         attributes: Fattr<'b>,
     }
     /// The type of a new object.
     #[derive(Copy)]
     union CreateKind<'b> on u32 {
-        /// A directory of names.
+        /// A directory, which is created empty.
         2 => Directory,
         /// A block device node.
         3 => BlockDevice(DeviceNumber),
@@ -66,82 +66,83 @@ xdr! {
         6 => Socket,
         /// A named pipe (FIFO).
         7 => Fifo,
-        /// A type that CREATE cannot create: the status is `BADTYPE`.
+        /// A type that CREATE cannot create. The operation fails with `BADTYPE`.
         _ => Other,
     }
     /// Results of CREATE.
     #[derive(Copy, Default)]
     struct CreateDone {
-        /// The change of the directory.
+        /// The change attribute of the directory before and after the operation.
         change: ChangeInfo,
-        /// The attributes that were set.
+        /// The attributes that the server has set.
         attributes: Bitmap,
     }
     /// Arguments of READDIR.
     #[derive(Copy, Default)]
     struct ReadDirArgs {
-        /// The position to continue at; 0 for the first entry.
+        /// The cookie after which the listing continues; 0 for the first entry.
         cookie: u64,
-        /// The verifier of the reply that the cookie is from.
+        /// The verifier of the reply that contained the cookie.
         verifier: Verifier,
-        /// The wanted number of bytes of names and cookies, as a hint.
+        /// A hint: the number of bytes of names and cookies that the client wants.
         names_bytes: u32,
         /// The maximum length of the results in bytes.
         bytes_max: u32,
-        /// The attributes that the client wants of each entry.
+        /// The attributes of each entry that the client wants.
         attributes: Bitmap,
     }
     /// Results of READDIR. A server encodes long listings with
     /// [`ListingWriter`](super::compound::ListingWriter) instead.
     #[derive(Default)]
     struct ReadDirDone<'b> {
-        /// The verifier for the cookies.
+        /// The verifier that the client sends with the cookies of this reply.
         verifier: Verifier,
         /// The entries of the directory.
         entries: Chain<Entry<'b>, ENTRIES_MAX>,
-        /// Whether the listing is complete.
+        /// True if the listing contains the last entry of the directory.
         is_end: bool,
     }
     /// An entry of a directory.
     #[derive(Copy, Default)]
     struct Entry<'b> {
-        /// The position after this entry.
+        /// The cookie by which the client asks for the entries after this one.
         cookie: u64,
         /// The name of the entry.
         name: Name<'b>,
-        /// The attributes of the entry.
+        /// The attributes of the entry's object.
         attributes: Fattr<'b>,
     }
-    /// Arguments of RENAME: from the saved directory to the current one.
+    /// Arguments of RENAME: from the saved directory (that of the saved file handle) to the current
+    /// one.
     #[derive(Copy, Default)]
     struct RenameArgs<'b> {
-        /// The name in the saved directory.
+        /// The old name, in the saved directory.
         old_name: Name<'b>,
-        /// The name in the current directory.
+        /// The new name, in the current directory.
         new_name: Name<'b>,
     }
     /// Results of RENAME.
     #[derive(Copy, Default)]
     struct RenameDone {
-        /// The change of the saved directory.
+        /// The change attribute of the saved directory before and after the operation.
         source: ChangeInfo,
-        /// The change of the current directory.
+        /// The change attribute of the current directory before and after the operation.
         target: ChangeInfo,
     }
     /// Arguments of SETATTR.
     #[derive(Copy, Default)]
     struct SetAttrArgs<'b> {
-        /// The open or delegation that allows a change of the size.
+        /// The state id of the open or delegation that allows a change of the size.
         state: StateId,
         /// The attributes to set.
         attributes: Fattr<'b>,
     }
-    /// Results of SETATTR, which has some even if it fails.
+    /// Results of SETATTR. They contain the attributes even if the operation has failed.
     #[derive(Copy)]
     struct SetAttrResult {
         /// The status of the operation.
         status: Status,
-        /// The attributes that were set.
+        /// The attributes that the server has set.
         attributes: Bitmap,
     }
 }

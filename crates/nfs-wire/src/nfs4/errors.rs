@@ -3,9 +3,10 @@
 //!
 //! Invariant: there is a row for each operation and each callback; a missing row does not compile.
 //!
-//! Departure from the lists of the specifications: COPY may also return `OFFLOAD_NO_REQS`, which
-//! its result has an arm for and its list omits. Other omissions are kept: GETFH, IO_ADVISE,
-//! OFFLOAD_CANCEL and OFFLOAD_STATUS lack errors that any operation of a session may return.
+//! These lists depart from the specifications in one case: COPY may also return `OFFLOAD_NO_REQS`.
+//! The specification defines results for this status, but its list for COPY omits it. Other
+//! omissions are kept: the lists for GETFH, IO_ADVISE, OFFLOAD_CANCEL and OFFLOAD_STATUS lack
+//! errors that any operation of a session may return.
 
 use super::status::{Status, StatusSet};
 use super::table::{CallbackKind, OperationKind};
@@ -45,7 +46,8 @@ const SPACE: StatusSet = StatusSet::of(&[Status::DQuot, Status::FBig, Status::No
 /// Errors of operations with a name.
 const NAME: StatusSet = StatusSet::of(&[Status::BadChar, Status::BadName, Status::NameTooLong]);
 
-/// Declares a function from an operation to its errors. A row has the groups, then the rest.
+/// Declares a function that returns the errors of an operation. A row lists groups of errors, and
+/// after the bar single errors.
 macro_rules! errors {
     ($(#[$doc:meta])* $function:ident($kind:ident);
         $($variant:ident: $($group:ident)* | $($status:ident)*;)*) => {

@@ -1,7 +1,8 @@
 //! Operations on layouts and devices (RFC 8881 sections 18.40 to 18.44, RFC 7862 sections 15.6 and
 //! 15.7).
 //!
-//! Invariant: the body of a layout, device or update is opaque here; its type describes it.
+//! Invariant: the body of a layout, device or update is opaque here; the layout type defines its
+//! encoding.
 
 use crate::xdr::{List, Opaque, xdr};
 
@@ -10,7 +11,7 @@ use super::limits::{BODY_BYTES_MAX, DEVICES_MAX};
 use super::status::Status;
 use super::types::{DeviceId, LayoutMode, LayoutType, StateId, Time, Verifier};
 
-/// A body that a layout type describes.
+/// Bytes whose encoding the layout type defines.
 pub type Body<'b> = Opaque<'b, BODY_BYTES_MAX>;
 
 xdr! {
@@ -23,7 +24,7 @@ xdr! {
         kind: LayoutType,
         /// The maximum length of the results in bytes.
         bytes_max: u32,
-        /// The notifications about the device that the client wants.
+        /// The kinds of notifications about the device that the client wants.
         notifications: Bitmap,
     }
     /// Results of GETDEVICEINFO.
@@ -33,7 +34,7 @@ xdr! {
         Ok => Found(GetDeviceInfoDone<'b>),
         /// The length in bytes that the results need.
         TooSmall => TooSmall(u32),
-        /// The operation failed for another reason.
+        /// The operation failed with this status.
         _ => Failed,
     }
     /// A device and the notifications about it.
@@ -43,7 +44,7 @@ xdr! {
         kind: LayoutType,
         /// The addresses and properties of the device.
         body: Body<'b>,
-        /// The notifications that the server will send.
+        /// The kinds of notifications that the server will send.
         notifications: Bitmap,
     }
     /// Arguments of GETDEVICELIST.
@@ -51,23 +52,23 @@ xdr! {
     struct GetDeviceListArgs {
         /// The type of the layouts.
         kind: LayoutType,
-        /// The limit for devices in the results.
+        /// The maximum number of devices in the results.
         devices_max: u32,
-        /// The position to continue at.
+        /// The cookie after which the list continues; 0 for the first device.
         cookie: u64,
-        /// The verifier of the reply that the cookie is from.
+        /// The verifier of the reply that contained the cookie.
         verifier: Verifier,
     }
     /// Results of GETDEVICELIST.
     #[derive(Default)]
     struct GetDeviceListDone {
-        /// The position after these devices.
+        /// The cookie by which the client asks for the devices after these.
         cookie: u64,
-        /// The verifier for the cookie.
+        /// The verifier that the client sends with the cookie.
         verifier: Verifier,
         /// The ids of the devices.
         devices: List<DeviceId, DEVICES_MAX>,
-        /// Whether the list is complete.
+        /// True if the list is complete.
         is_end: bool,
     }
     /// Arguments of LAYOUTCOMMIT.
@@ -77,35 +78,35 @@ xdr! {
         offset: u64,
         /// The number of bytes that were written.
         length: u64,
-        /// Whether the layout is from before the restart.
+        /// True if the layout was granted before a restart of the server.
         reclaim: bool,
         /// The id of the layout.
         state: StateId,
-        /// The offset of the last byte that was written, if it is new.
+        /// The offset of the last byte that was written; `None` if the file has not grown.
         last_offset: Option<u64>,
-        /// The time of the change, if the client knows it.
+        /// The time of the last write, if the client knows it.
         time: Option<Time>,
         /// The type of the layout.
         kind: LayoutType,
-        /// What else the type asks for.
+        /// Additional arguments, whose encoding the layout type defines.
         body: Body<'b>,
     }
     /// Arguments of LAYOUTGET.
     #[derive(Copy, Default)]
     struct LayoutGetArgs {
-        /// Whether the server is to signal when a layout becomes available.
+        /// True if the server must notify the client when a layout becomes available.
         signal: bool,
         /// The type of the layout.
         kind: LayoutType,
         /// The access that the client needs.
         mode: LayoutMode,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
         /// The wanted number of bytes; all ones for all that follow.
         length: u64,
-        /// The number of bytes that the layout must have at least.
+        /// The minimum number of bytes that the layout must cover.
         length_min: u64,
-        /// The open, lock, delegation or layout that allows the access.
+        /// The state id of the open, lock, delegation or layout that allows the access.
         state: StateId,
         /// The maximum length of the results in bytes.
         bytes_max: u32,
@@ -114,43 +115,44 @@ xdr! {
     union LayoutGetResult<'b> on Status {
         /// The layouts of the range.
         Ok => Granted(LayoutGetDone<'b>),
-        /// There is no layout now; the value tells whether the server will signal.
+        /// No layout is available now; the value is true if the server will notify the client
+        /// later.
         LayoutTryLater => TryLater(bool),
-        /// The operation failed for another reason.
+        /// The operation failed with this status.
         _ => Failed,
     }
     /// The layouts of a range.
     #[derive(Default)]
     struct LayoutGetDone<'b> {
-        /// Whether the client is to return the layouts with the last CLOSE.
+        /// True if the client must return the layouts with the last CLOSE.
         return_on_close: bool,
         /// The id of the layouts.
         state: StateId,
-        /// The parts of the range.
+        /// The layouts, each of which covers a part of the range.
         layouts: List<Layout<'b>, DEVICES_MAX>,
     }
-    /// The layout of a range.
+    /// The layout of one range of a file.
     #[derive(Copy, Default)]
     struct Layout<'b> {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
-        /// The access that the layout allows.
+        /// The access mode of the layout.
         mode: LayoutMode,
         /// The type of the layout.
         kind: LayoutType,
-        /// The devices and handles, as the type describes them.
+        /// The devices and handles, in the encoding of the layout type.
         body: Body<'b>,
     }
     /// Arguments of LAYOUTRETURN.
     #[derive(Copy)]
     struct LayoutReturnArgs<'b> {
-        /// Whether the layouts are from before the restart.
+        /// True if the layouts were granted before a restart of the server.
         reclaim: bool,
         /// The type of the layouts.
         kind: LayoutType,
-        /// The access of the layouts.
+        /// The access mode of the layouts.
         mode: LayoutMode,
         /// The layouts that are returned.
         what: LayoutReturn<'b>,
@@ -168,55 +170,55 @@ xdr! {
     /// A range of a file whose layouts are returned.
     #[derive(Copy, Default)]
     struct ReturnedRange<'b> {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The id of the layouts.
         state: StateId,
-        /// What else the type asks for.
+        /// Additional arguments, whose encoding the layout type defines.
         body: Body<'b>,
     }
     /// Arguments of LAYOUTERROR.
     #[derive(Default)]
     struct LayoutErrorArgs {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The id of the layout.
         state: StateId,
-        /// The errors of devices.
+        /// The errors that the client got from devices.
         errors: List<DeviceError, DEVICES_MAX>,
     }
-    /// An error of a device.
+    /// An error that a client got from a device.
     #[derive(Copy)]
     struct DeviceError {
-        /// The device that had the error.
+        /// The device that returned the error.
         device: DeviceId,
         /// The status that the device returned.
         status: Status,
-        /// The number of the operation that failed.
+        /// The number of the operation that the device refused.
         operation: u32,
     }
     /// Arguments of LAYOUTSTATS.
     #[derive(Copy, Default)]
     struct LayoutStatsArgs<'b> {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The id of the layout.
         state: StateId,
-        /// The reads since the last report.
+        /// The number of reads since the last report, and of their bytes.
         reads: IoCount,
-        /// The writes since the last report.
+        /// The number of writes since the last report, and of their bytes.
         writes: IoCount,
-        /// The device that was used.
+        /// The device that the client used.
         device: DeviceId,
         /// The type of the layout.
         kind: LayoutType,
-        /// What else the type counts.
+        /// Additional statistics, whose encoding the layout type defines.
         body: Body<'b>,
     }
     /// A number of requests and of bytes.

@@ -1,6 +1,6 @@
 //! Bounds of counts and lengths in messages of NFSv4.
 //!
-//! Invariant: every count and length in a declaration has a bound from here or from the
+//! Invariant: every count and length in a message has a bound, which is defined here or in the
 //! specification.
 
 use crate::xdr::PAYLOAD_BYTES_MAX;
@@ -12,13 +12,13 @@ pub const FH_BYTES_MAX: usize = 128;
 pub const OPAQUE_BYTES_MAX: usize = 1024;
 /// The maximum length of a compound's tag in bytes. Linux sends at most 12 bytes.
 pub const TAG_BYTES_MAX: usize = 1024;
-/// The limit for operations in one compound. A session has a limit of its own, which is lower.
+/// The maximum number of operations in one compound. Each session has an additional, lower limit.
 pub const OPERATIONS_MAX: usize = 1 << 16;
-/// The limit for operations in a compound that is decoded as a whole: see
+/// The maximum number of operations in a compound that is decoded as a whole: see
 /// [`Compound`](super::compound::Compound).
 pub const WHOLE_OPERATIONS_MAX: usize = 256;
-/// The maximum length of a name in a message in bytes. File systems have much lower limits; a name
-/// above theirs must be answered with `NAMETOOLONG` and not with `BADXDR`.
+/// The maximum length of a name in a message, in bytes. File systems have much lower limits. A name
+/// above their limits must get the status `NAMETOOLONG` and not `BADXDR`.
 pub const NAME_BYTES_MAX: usize = 1 << 16;
 /// The maximum length of a symbolic link's target in a message in bytes.
 pub const LINK_TEXT_BYTES_MAX: usize = 1 << 16;
@@ -38,8 +38,8 @@ pub const FATTR_BYTES_MAX: usize = 1 << 20;
 pub const ACES_MAX: usize = 4096;
 /// The limit for layout types, hints and similar small numbers in one list.
 pub const NUMBERS_MAX: usize = 64;
-/// The maximum length in bytes of a body that another specification describes: of a layout, of a
-/// device, of a label.
+/// The maximum length in bytes of a body of a layout, device or label, whose encoding another
+/// specification defines.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// The limit for state ids in one TEST_STATEID.
 pub const STATE_IDS_MAX: usize = 4096;
@@ -47,7 +47,7 @@ pub const STATE_IDS_MAX: usize = 4096;
 pub const DEVICES_MAX: usize = 1024;
 /// The limit for stripes of a layout. Linux accepts 4096.
 pub const STRIPES_MAX: usize = 4096;
-/// The limit for mirrors of a layout. Linux accepts 4096, but a file has few copies.
+/// The limit for mirrors of a layout. Linux accepts 4096, but files have few copies.
 pub const MIRRORS_MAX: usize = 64;
 /// The limit for protocols of a data server.
 pub const VERSIONS_MAX: usize = 16;
@@ -73,7 +73,7 @@ pub const XATTR_BYTES_MAX: usize = 1 << 20;
 pub const XATTR_NAMES_MAX: usize = 1 << 16;
 /// The maximum length of the pattern in WRITE_SAME in bytes.
 pub const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// The limit for sessions, or for calls of a session, that a callback refers to.
+/// The limit for sessions to which a callback refers, and for calls of each such session.
 pub const REFERRING_CALLS_MAX: usize = 1024;
 /// The limit for changes in one notification.
 pub const NOTIFICATIONS_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! Operations on locks of byte ranges and on state ids (RFC 8881 sections 18.10 to 18.12, 18.38,
 //! 18.48 and 18.51).
 //!
-//! Invariant: a denied lock always comes with the lock that conflicts.
+//! Invariant: the result of a denied lock always contains the lock with which it conflicts.
 
 use crate::xdr::{List, xdr};
 
@@ -15,11 +15,11 @@ xdr! {
     struct LockArgs<'b> {
         /// The kind of the lock.
         kind: LockType,
-        /// Whether the client held the lock before the restart.
+        /// True if the client held the lock before a restart of the server.
         reclaim: bool,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The owner of the lock.
         locker: Locker<'b>,
@@ -27,27 +27,27 @@ xdr! {
     /// The owner of a lock.
     #[derive(Copy)]
     union Locker<'b> on u32 {
-        /// An owner that holds locks of this file already.
+        /// An owner that already holds locks of this file.
         0 => Known(KnownLocker),
-        /// An owner that is new to this open.
+        /// An owner that has no locks under this open yet.
         1 => New(NewLocker<'b>),
     }
-    /// An owner that holds locks of this file already.
+    /// An owner that already holds locks of this file.
     #[derive(Copy, Default)]
     struct KnownLocker {
-        /// The id of the owner's locks.
+        /// The state id of the owner's locks.
         state: StateId,
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         sequence: u32,
     }
-    /// An owner that is new to an open.
+    /// An owner that has no locks under an open yet.
     #[derive(Copy, Default)]
     struct NewLocker<'b> {
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         open_sequence: u32,
-        /// The open that the locks are for.
+        /// The state id of the open for which the locks are taken.
         open: StateId,
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         lock_sequence: u32,
         /// The owner of the locks.
         owner: StateOwner<'b>,
@@ -55,9 +55,9 @@ xdr! {
     /// Results of LOCK.
     #[derive(Copy)]
     union LockResult<'b> on Status {
-        /// The id of the owner's locks.
+        /// The state id of the owner's locks.
         Ok => Locked(StateId),
-        /// The lock that conflicts.
+        /// The lock with which the request conflicts.
         Denied => Denied(LockDenied<'b>),
         /// The lock failed for another reason.
         _ => Failed,
@@ -67,21 +67,21 @@ xdr! {
     union LockTResult<'b> on Status {
         /// The lock would be granted.
         Ok => Free,
-        /// The lock that conflicts.
+        /// The lock with which the request conflicts.
         Denied => Denied(LockDenied<'b>),
         /// The test failed for another reason.
         _ => Failed,
     }
-    /// A lock that conflicts.
+    /// A lock with which a request conflicts.
     #[derive(Copy)]
     struct LockDenied<'b> {
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
         /// The kind of the lock.
         kind: LockType,
-        /// The owner of the lock.
+        /// The owner that holds the lock.
         owner: StateOwner<'b>,
     }
     /// Arguments of LOCKT.
@@ -89,25 +89,25 @@ xdr! {
     struct LockTArgs<'b> {
         /// The kind of the lock.
         kind: LockType,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
-        /// The owner who would hold the lock.
+        /// The owner for which the lock is tested.
         owner: StateOwner<'b>,
     }
     /// Arguments of LOCKU.
     #[derive(Copy)]
     struct LockUArgs {
-        /// The kind of the lock, which servers need not look at.
+        /// The kind of the lock, which servers may ignore.
         kind: LockType,
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         sequence: u32,
-        /// The id of the owner's locks.
+        /// The state id of the owner's locks.
         state: StateId,
-        /// The offset of the first byte.
+        /// The offset in the file of the first byte.
         offset: u64,
-        /// The number of bytes; all ones for all that follow.
+        /// The number of bytes; all bits set means up to the end of the file.
         length: u64,
     }
     /// Arguments of TEST_STATEID.
@@ -119,7 +119,7 @@ xdr! {
     /// Results of TEST_STATEID.
     #[derive(Default)]
     struct TestStateIdDone {
-        /// A status for each state id.
+        /// The status of each state id, in the order of the arguments.
         statuses: List<Status, STATE_IDS_MAX>,
     }
 }

@@ -1,14 +1,15 @@
 //! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 5662, RFC 7862, RFC 7863, RFC 8276).
 //!
-//! Invariant: each operation is one row of the [`table`]; calls, answers, names, errors and
-//! properties follow from it.
+//! Invariant: each operation is one row of the [`table`]. Its calls, answers, names, errors and
+//! properties are generated from the row.
 //!
 //! A server decodes a compound with [`CallReader`], one operation at a time, and encodes the
-//! answers with [`ReplyWriter`]. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks have
-//! the same form: [`Callback`] takes the place of [`Operation`].
+//! results with [`ReplyWriter`]. An *answer* is the result of one operation in the reply to a
+//! compound. A client uses [`CallWriter`] and [`ReplyReader`]. Callbacks are compounds that the
+//! server sends. They use the same types with [`Callback`] instead of [`Operation`].
 //!
-//! Attributes stay encoded in calls ([`Fattr`]), so that a server can check other things first.
-//! [`Fattr::decode`] and [`Attributes::encode`] convert them.
+//! Attributes in calls are decoded separately ([`Fattr`]), so that a server can first check other
+//! arguments. [`Fattr::decode`] decodes them, and [`Attributes::encode`] encodes them.
 //!
 //! ```
 //! use dafs_nfs_wire::nfs4::{Answer, CallReader, Operation, ReplyWriter, Status};
@@ -66,7 +67,8 @@ pub use status::{Status, StatusSet};
 pub use table::{CallbackKind, OperationKind};
 pub use types::{StateId, Time};
 
-/// The version of the callback program. Its number is chosen by the client.
+/// The version of the RPC program that a client offers for callbacks. The client chooses the number
+/// of this program and sends it in CREATE_SESSION.
 pub const CALLBACK_VERSION: u32 = 1;
 /// The lowest supported minor version.
 pub const MINOR_VERSION_MIN: u32 = 1;

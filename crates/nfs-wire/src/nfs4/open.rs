@@ -1,7 +1,7 @@
 //! Operations on opens and delegations (RFC 8881 sections 18.2, 18.5, 18.6, 18.16 to 18.18, 18.39
 //! and 18.49; RFC 9754).
 //!
-//! Invariant: an unknown claim, kind of creation or type of delegation is refused.
+//! Invariant: decoding refuses an unknown claim, kind of creation or type of delegation.
 
 use crate::xdr::xdr;
 
@@ -14,12 +14,12 @@ xdr! {
     /// Arguments of CLOSE.
     #[derive(Copy, Default)]
     struct CloseArgs {
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         sequence: u32,
-        /// The open that ends.
+        /// The state id of the open that ends.
         state: StateId,
     }
-    /// The access that an open allows, and wishes for a delegation.
+    /// The access that an open allows, and the client's wishes for a delegation.
     flags ShareAccess: u32 {
         /// The open allows reading.
         READ = 0x1,
@@ -35,47 +35,47 @@ xdr! {
         WANT_ANY_DELEG = 0x300,
         /// The client wants no delegation.
         WANT_NO_DELEG = 0x400,
-        /// The client no longer wants the delegation that it asked for.
+        /// The client withdraws its earlier wish for a delegation.
         WANT_CANCEL = 0x500,
-        /// All bits of wishes that exclude each other.
+        /// The mask of the bits of which a client sets one wish.
         WANT_DELEG_MASK = 0xff00,
-        /// The server is to signal when a delegation becomes available.
+        /// The server should notify the client when it has resources for a delegation.
         WANT_SIGNAL_DELEG_WHEN_RESRC_AVAIL = 0x1_0000,
-        /// The server is to push a delegation when no other client uses the file.
+        /// The server should push a delegation when no other client uses the file.
         WANT_PUSH_DELEG_WHEN_UNCONTENDED = 0x2_0000,
-        /// The holder of the delegation will keep the times.
+        /// The holder of the delegation will determine the file's times.
         WANT_DELEG_TIMESTAMPS = 0x10_0000,
         /// The client wants either an open or a delegation, but not both.
         WANT_OPEN_XOR_DELEGATION = 0x20_0000,
     }
-    /// The access that an open denies to others.
+    /// The access that an open denies to other owners.
     flags ShareDeny: u32 {
-        /// Nothing is denied.
+        /// Other owners may read and write.
         NONE = 0,
-        /// Others must not read.
+        /// Other owners must not read.
         READ = 1,
-        /// Others must not write.
+        /// Other owners must not write.
         WRITE = 2,
-        /// Others must neither read nor write.
+        /// Other owners must neither read nor write.
         BOTH = 3,
     }
     /// Arguments of OPEN.
     #[derive(Copy)]
     struct OpenArgs<'b> {
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         sequence: u32,
-        /// The access that the open allows, and wishes for a delegation.
+        /// The access that the open allows, and the client's wishes for a delegation.
         access: ShareAccess,
-        /// The access that the open denies to others.
+        /// The access that the open denies to other owners.
         deny: ShareDeny,
         /// The owner of the open.
         owner: StateOwner<'b>,
-        /// Whether and how the file is created.
+        /// The way in which the file is created, or not created.
         how: OpenHow<'b>,
-        /// The file, or the state that is reclaimed.
+        /// The file to open, or the state to reclaim.
         claim: OpenClaim<'b>,
     }
-    /// Whether an open creates the file.
+    /// The kinds of OPEN: with and without the creation of the file.
     #[derive(Copy)]
     union OpenHow<'b> on u32 {
         /// The file must exist.
@@ -83,142 +83,145 @@ xdr! {
         /// The file is created if it does not exist.
         1 => Create(CreateHow<'b>),
     }
-    /// The way in which an open creates the file.
+    /// The way in which an OPEN creates the file.
     #[derive(Copy)]
     union CreateHow<'b> on u32 {
-        /// A file that exists is opened.
+        /// If the file exists, it is opened.
         0 => Unchecked(Fattr<'b>),
-        /// A file that exists is an error.
+        /// If the file exists, OPEN fails.
         1 => Guarded(Fattr<'b>),
-        /// A file that exists is an error, unless it has the verifier.
+        /// If the file exists, OPEN fails, unless the file was created with this verifier.
         2 => Exclusive(Verifier),
-        /// Like `Exclusive`, with attributes.
+        /// As `Exclusive`, but with attributes for the new file.
         3 => ExclusiveWithAttributes(ExclusiveCreate<'b>),
     }
     /// The verifier and attributes of a new file.
     #[derive(Copy, Default)]
     struct ExclusiveCreate<'b> {
-        /// The number that tells this creation from others.
+        /// A number by which the server recognizes a repeat of this creation.
         verifier: Verifier,
-        /// The first attributes of the file.
+        /// The attributes to set on the new file.
         attributes: Fattr<'b>,
     }
-    /// The file that is opened, or the state that is reclaimed.
+    /// The file to open, or the state to reclaim.
     #[derive(Copy)]
     union OpenClaim<'b> on u32 {
         /// The file with this name in the current directory.
         0 => Name(Name<'b>),
-        /// The current file, opened before the restart, with this delegation.
+        /// The current file, which the client had open, with this delegation, before a restart of
+        /// the server.
         1 => Previous(DelegationType),
-        /// The file with this name, under the delegation.
+        /// The file with this name, for which the client has this delegation.
         2 => DelegateCurrent(DelegatedName<'b>),
-        /// The file with this name, under a delegation of the client's last instance.
+        /// The file with this name, for which the client's previous instance had a delegation.
         3 => DelegatePrevious(Name<'b>),
-        /// The current file.
+        /// The file of the current file handle.
         4 => Handle,
-        /// The current file, under the delegation.
+        /// The file of the current file handle, for which the client has this delegation.
         5 => DelegateCurrentHandle(StateId),
-        /// The current file, under a delegation of the client's last instance.
+        /// The file of the current file handle, for which the client's previous instance had a
+        /// delegation.
         6 => DelegatePreviousHandle,
     }
-    /// A name and the delegation of the file.
+    /// The name of a file, and the delegation that the client has for it.
     #[derive(Copy, Default)]
     struct DelegatedName<'b> {
-        /// The delegation of the file.
+        /// The state id of the delegation.
         state: StateId,
         /// The name in the current directory.
         name: Name<'b>,
     }
     /// The type of a delegation.
     enum DelegationType {
-        /// No delegation at all.
+        /// No delegation, and no reason.
         None = 0,
         /// A delegation for reading.
         Read = 1,
         /// A delegation for writing.
         Write = 2,
-        /// No delegation, with the reason.
+        /// No delegation, and the reason for that.
         NoneWithReason = 3,
-        /// A delegation for reading, whose holder keeps the times.
+        /// A delegation for reading whose holder determines the file's times.
         ReadWithTimes = 4,
-        /// A delegation for writing, whose holder keeps the times.
+        /// A delegation for writing whose holder determines the file's times.
         WriteWithTimes = 5,
     }
     /// Results of OPEN.
     #[derive(Copy)]
     struct OpenDone<'b> {
-        /// The id of the open.
+        /// The state id of the open.
         state: StateId,
-        /// The change of the directory.
+        /// The change attribute of the directory before and after the operation.
         change: ChangeInfo,
         /// Properties of the open.
         flags: OpenFlags,
-        /// The attributes that were set.
+        /// The attributes that the server has set.
         attributes: Bitmap,
-        /// The delegation that comes with the open.
+        /// The delegation that the server grants together with the open.
         delegation: Delegation<'b>,
     }
     /// Properties of an open.
     flags OpenFlags: u32 {
-        /// The open must be confirmed, in minor version 0.
+        /// The open must be confirmed by OPEN_CONFIRM (minor version 0 only).
         CONFIRM = 0x2,
-        /// Locks behave as POSIX says.
+        /// Locks behave as POSIX defines.
         LOCKTYPE_POSIX = 0x4,
-        /// A removed file exists until it is closed.
+        /// A file that is removed while it is open exists until it is closed.
         PRESERVE_UNLINKED = 0x8,
-        /// The server may send CB_NOTIFY_LOCK.
+        /// The server may send CB_NOTIFY_LOCK when a lock becomes available.
         MAY_NOTIFY_LOCK = 0x20,
-        /// There is only a delegation, and no open.
+        /// The server has granted only a delegation, and no open.
         NO_OPEN_STATEID = 0x10,
     }
-    /// A delegation, or the reason why there is none.
+    /// A delegation, or the reason why none is granted.
     #[derive(Copy, Default)]
     union Delegation<'b> on DelegationType {
-        /// No delegation at all.
+        /// No delegation, and no reason.
         #[default]
         None => None,
         /// A delegation for reading.
         Read => Read(ReadDelegation<'b>),
         /// A delegation for writing.
         Write => Write(WriteDelegation<'b>),
-        /// No delegation, with the reason.
+        /// No delegation, and the reason for that.
         NoneWithReason => Refused(NoDelegation),
-        /// A delegation for reading, whose holder keeps the times.
+        /// A delegation for reading whose holder determines the file's times.
         ReadWithTimes => ReadWithTimes(ReadDelegation<'b>),
-        /// A delegation for writing, whose holder keeps the times.
+        /// A delegation for writing whose holder determines the file's times.
         WriteWithTimes => WriteWithTimes(WriteDelegation<'b>),
     }
     /// A delegation for reading.
     #[derive(Copy, Default)]
     struct ReadDelegation<'b> {
-        /// The id of the delegation.
+        /// The state id of the delegation.
         state: StateId,
-        /// Whether the delegation, which was reclaimed, is to be returned at once.
+        /// True if the client must return the delegation, which it has reclaimed, immediately.
         recall: bool,
-        /// Who may open the file for reading without ACCESS.
+        /// The users that may open the file for reading without an ACCESS.
         permissions: Ace<'b>,
     }
     /// A delegation for writing.
     #[derive(Copy)]
     struct WriteDelegation<'b> {
-        /// The id of the delegation.
+        /// The state id of the delegation.
         state: StateId,
-        /// Whether the delegation, which was reclaimed, is to be returned at once.
+        /// True if the client must return the delegation, which it has reclaimed, immediately.
         recall: bool,
-        /// How much the client may write before it asks.
+        /// The amount of data that the client may write before it must ask the server for more
+        /// space.
         space: SpaceLimit,
-        /// Who may open the file without ACCESS.
+        /// The users that may open the file without an ACCESS.
         permissions: Ace<'b>,
     }
-    /// How much a client may write before it asks.
+    /// The amount of data that a client may write before it must ask the server for more space.
     #[derive(Copy)]
     union SpaceLimit on u32 {
-        /// The size of the file in bytes.
+        /// The maximum size of the file in bytes.
         1 => Size(u64),
-        /// The number of blocks and their size.
+        /// The maximum number of blocks, and their size.
         2 => Blocks(BlockLimit),
     }
-    /// A number of blocks and their size.
+    /// A number of blocks, and the size of a block.
     #[derive(Copy, Default)]
     struct BlockLimit {
         /// The number of blocks.
@@ -226,24 +229,26 @@ xdr! {
         /// The size of a block in bytes.
         block_bytes: u32,
     }
-    /// The reason why there is no delegation.
+    /// The reason why the server grants no delegation.
     #[derive(Copy)]
     union NoDelegation on u32 {
-        /// The client does not want one.
+        /// The client does not want a delegation.
         0 => NotWanted,
-        /// Others use the file; the value tells whether the server will push one.
+        /// Other clients use the file; the value is true if the server will push a delegation
+        /// later.
         1 => Contention(bool),
-        /// The server has no resources; the value tells whether it will signal.
+        /// The server lacks resources; the value is true if the server will notify the client
+        /// later.
         2 => Resource(bool),
-        /// The type of the file allows none.
+        /// There are no delegations for this type of file.
         3 => FileType,
-        /// The type of the file allows none for writing.
+        /// There are no delegations for writing for this type of file.
         4 => FileTypeForWriting,
-        /// A delegation cannot be upgraded.
+        /// A delegation for reading cannot be changed into one for writing.
         5 => Upgrade,
-        /// A delegation cannot be downgraded.
+        /// A delegation for writing cannot be changed into one for reading.
         6 => Downgrade,
-        /// The client cancelled its wish.
+        /// The client has withdrawn its wish.
         7 => Cancelled,
         /// The object is a directory.
         8 => Directory,
@@ -251,7 +256,7 @@ xdr! {
     /// Arguments of OPEN_CONFIRM, of minor version 0.
     #[derive(Copy, Default)]
     struct OpenConfirmArgs {
-        /// The open to confirm.
+        /// The state id of the open to confirm.
         state: StateId,
         /// The sequence number of the owner.
         sequence: u32,
@@ -259,29 +264,29 @@ xdr! {
     /// Arguments of OPEN_DOWNGRADE.
     #[derive(Copy, Default)]
     struct OpenDowngradeArgs {
-        /// The open that changes.
+        /// The state id of the open that changes.
         state: StateId,
-        /// A number that minor version 1 does not use.
+        /// A sequence number that only minor version 0 uses.
         sequence: u32,
-        /// The access that remains.
+        /// The access that the open still allows.
         access: ShareAccess,
-        /// The denied access that remains.
+        /// The access that the open still denies to other owners.
         deny: ShareDeny,
     }
     /// Arguments of GET_DIR_DELEGATION.
     #[derive(Copy, Default)]
     struct GetDirDelegationArgs {
-        /// Whether the server is to signal when a delegation becomes available.
+        /// True if the server should notify the client when a delegation becomes available.
         signal: bool,
-        /// The notifications that the client wants.
+        /// The kinds of notifications that the client wants.
         notifications: Bitmap,
-        /// The wanted delay of notifications about attributes of entries.
+        /// The delay that the client wants for notifications about attributes of entries.
         child_delay: Time,
-        /// The wanted delay of notifications about attributes of the directory.
+        /// The delay that the client wants for notifications about attributes of the directory.
         directory_delay: Time,
-        /// The attributes of entries that the client wants to know of.
+        /// The attributes of entries whose changes the client wants to learn.
         child_attributes: Bitmap,
-        /// The attributes of the directory that the client wants to know of.
+        /// The attributes of the directory whose changes the client wants to learn.
         directory_attributes: Bitmap,
     }
     /// Results of GET_DIR_DELEGATION.
@@ -289,39 +294,42 @@ xdr! {
     union DirDelegation on u32 {
         /// The directory is delegated.
         0 => Granted(GetDirDelegationDone),
-        /// There is no delegation; the value tells whether the server will signal.
+        /// No delegation is available; the value is true if the server will notify the client
+        /// later.
         1 => Unavailable(bool),
     }
     /// The delegation of a directory.
     #[derive(Copy, Default)]
     struct GetDirDelegationDone {
-        /// The verifier for cookies of the directory.
+        /// The verifier of cookies of the directory.
         verifier: Verifier,
-        /// The id of the delegation.
+        /// The state id of the delegation.
         state: StateId,
-        /// The notifications that the server will send.
+        /// The kinds of notifications that the server will send.
         notifications: Bitmap,
-        /// The attributes of entries that it will send.
+        /// The attributes of entries whose changes the server will report.
         child_attributes: Bitmap,
-        /// The attributes of the directory that it will send.
+        /// The attributes of the directory whose changes the server will report.
         directory_attributes: Bitmap,
     }
     /// Arguments of WANT_DELEGATION.
     #[derive(Copy)]
     struct WantDelegationArgs {
-        /// The wish, in the bits of share access.
+        /// The wish for a delegation, in the bits of share access.
         want: ShareAccess,
-        /// The file, or the delegation that is reclaimed.
+        /// The file, or the delegation to reclaim.
         claim: DelegationClaim,
     }
-    /// The file of a delegation, or the delegation that is reclaimed.
+    /// The file for which a delegation is wanted, or the delegation to reclaim.
     #[derive(Copy)]
     union DelegationClaim on u32 {
-        /// The current file, with a delegation from before the restart.
+        /// The current file, for which the client had this delegation before a restart of the
+        /// server.
         1 => Previous(DelegationType),
-        /// The current file.
+        /// The file of the current file handle.
         4 => Handle,
-        /// The current file, delegated to the client's last instance.
+        /// The file of the current file handle, for which the client's previous instance had a
+        /// delegation.
         6 => DelegatePreviousHandle,
     }
 }

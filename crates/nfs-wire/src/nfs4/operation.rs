@@ -1,6 +1,6 @@
-//! Calls and answers of operations, derived from the table.
+//! The types of calls and answers, which are generated from the table of operations.
 //!
-//! Invariant: the arguments and the results of an operation are the types in its row.
+//! Invariant: the types of an operation's arguments and results are those in its row of the table.
 
 use crate::xdr::{Reader, Shape, Writer, Xdr, XdrError, xdr};
 
@@ -43,7 +43,7 @@ use super::types::{
     Verifier, WriteResponse,
 };
 
-/// The results of an operation that has some only if it succeeds.
+/// The results of an operation that has results only if it succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<T> {
     /// The operation succeeded with these results.
@@ -84,8 +84,8 @@ impl<'b, T: Xdr<'b>> Xdr<'b> for Reply<T> {
 pub trait Outcome: Sized {
     /// Returns the status of the operation.
     fn status(&self) -> Status;
-    /// Returns the results of an operation that failed with this status. Results that some statuses
-    /// have are empty or zero.
+    /// Returns the results of an operation that failed with this status. If the results for this
+    /// status contain other values, these are empty or zero.
     fn failed(status: Status) -> Self;
 }
 
@@ -120,7 +120,7 @@ impl Outcome for SetAttrResult {
 }
 
 impl LockDenied<'_> {
-    /// A conflicting lock of the whole file, of whose owner nothing is known.
+    /// A lock of the whole file by an unknown owner.
     const UNKNOWN: Self = Self {
         offset: 0,
         length: u64::MAX,
@@ -214,19 +214,19 @@ macro_rules! operations {
         $family:ident $minor:literal $requirement:ident $position:ident $handles:ident
         $effect:ident;)*) => {
         xdr! {
-            /// The call of an operation, with its arguments.
+            /// An operation of a compound, with its arguments.
             union Operation<'b> on u32 {
                 $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
                 $number => $variant $(($args))?,)*
-                /// A number that no operation of the minor version has. What follows it in the
-                /// compound cannot be decoded.
+                /// A number that is not assigned in the minor version. The length of its arguments
+                /// is unknown, so the rest of the compound cannot be decoded.
                 _ => Illegal,
             }
-            /// The answer to an operation, with its status.
+            /// The result of an operation, with its status.
             union Answer<'b> on u32 {
                 $(#[doc = concat!("`", $name, "`, number ", $number, ".")]
                 $number => $variant($result),)*
-                /// The answer to a number that no operation has.
+                /// The result for a number that no operation has.
                 10_044 => Illegal(Status),
             }
         }
@@ -261,8 +261,8 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the answer of an operation that failed with this status. Results that some
-            /// statuses have are empty or zero.
+            /// Returns the result of an operation that failed with this status. If the results for
+            /// this status contain other values, these are empty or zero.
             #[must_use]
             pub fn failed(kind: OperationKind, status: Status) -> Self {
                 match kind {

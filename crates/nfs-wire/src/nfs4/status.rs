@@ -1,6 +1,6 @@
 //! The statuses of NFSv4 (RFC 8881 section 15.1, RFC 7862 section 11.1, RFC 8276 section 8.4.1).
 //!
-//! Invariant: numbers and names of statuses appear in one table only, sorted by number.
+//! Invariant: the numbers and names of statuses appear only in one table, sorted by number.
 
 macro_rules! statuses {
     ($($variant:ident = $number:literal, $name:literal, $text:literal;)*) => {
@@ -27,7 +27,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Returns the name in the specification, without `NFS4ERR_`.
+            /// Returns the name of the status in the specification, without `NFS4ERR_`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -35,7 +35,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Returns a description for people.
+            /// Returns a description of the status for people.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -163,7 +163,7 @@ statuses! {
 }
 
 impl Status {
-    /// Returns the number in messages.
+    /// Returns the number of the status in messages.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
@@ -177,7 +177,7 @@ impl Status {
         matches!(self, Self::Ok)
     }
 
-    /// Returns the position in [`Status::ALL`].
+    /// Returns the index of the status in [`Status::ALL`].
     const fn index(self) -> usize {
         let mut index = 0;
         while index < Self::ALL.len() {

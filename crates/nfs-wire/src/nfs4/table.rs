@@ -1,9 +1,9 @@
 //! The table of all operations and callbacks of NFSv4.1 and NFSv4.2 (RFC 8881 sections 17, 18 and
 //! 20; RFC 7862 sections 13, 15 and 16; RFC 8276 section 8.4).
 //!
-//! Invariant: number, name, messages, family, minor version, requirement, position, file handles
-//! and effect of an operation are in one row of this table. Code that decodes, encodes, dispatches,
-//! counts, traces, tests or documents operations iterates over the table.
+//! Invariant: all properties of an operation are in one row of this table: number, name, messages,
+//! family, minor version, requirement, position, file handles and effect. Code that decodes,
+//! encodes, dispatches, counts, traces, tests or documents operations iterates over the table.
 
 use super::errors::{callback_errors_of, errors_of};
 use super::status::StatusSet;
@@ -15,7 +15,7 @@ pub enum Family {
     Attributes,
     /// Copies within a server or between servers.
     Copy,
-    /// Bytes and space of files.
+    /// The data of files and the space that it occupies.
     Data,
     /// Delegations of files and directories.
     Delegation,
@@ -23,7 +23,7 @@ pub enum Family {
     Directory,
     /// The current and the saved file handle.
     Handle,
-    /// Layouts and devices of parallel access.
+    /// Layouts and devices of pNFS.
     Layout,
     /// Locks of byte ranges.
     Lock,
@@ -39,7 +39,7 @@ pub enum Family {
     Xattr,
 }
 
-/// The requirement of the specification for servers.
+/// The requirement that the specification makes on servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Requirement {
     /// Every server must implement the operation.
@@ -48,31 +48,31 @@ pub enum Requirement {
     Recommended,
     /// A server may implement the operation.
     Optional,
-    /// No server may implement the operation: it belongs to minor version 0.
+    /// A server must not implement the operation, which belongs to minor version 0.
     Forbidden,
 }
 
 /// The positions that an operation may have in a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// Only the first position: the operation is SEQUENCE.
+    /// Only the first position. This is the position of SEQUENCE.
     First,
     /// Any position after SEQUENCE.
     AfterSequence,
-    /// After SEQUENCE, or alone in a compound without SEQUENCE.
+    /// Any position after SEQUENCE, or the only operation of a compound.
     AfterSequenceOrAlone,
-    /// Alone in a compound without SEQUENCE.
+    /// Only as the only operation of a compound.
     Alone,
 }
 
 /// The file handles that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Handles {
-    /// No file handle at all.
+    /// The operation needs no file handle.
     None,
     /// The current file handle.
     Current,
-    /// The current file handle, for some arguments only.
+    /// The current file handle, with some arguments only.
     CurrentForSome,
     /// The saved file handle.
     Saved,
@@ -80,13 +80,13 @@ pub enum Handles {
     Both,
 }
 
-/// What a second execution of an operation would do.
+/// The effect of executing an operation a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// The operation can be executed again without harm.
     Idempotent,
-    /// The operation changes names, contents or state, so that a second execution could do harm or
-    /// have another result.
+    /// The operation changes names, contents or state. A second execution could do harm or have
+    /// another result.
     Changes,
 }
 
@@ -275,7 +275,7 @@ macro_rules! operation_kinds {
     ($($variant:ident $number:literal $name:literal [$($args:ty)?] [$result:ty]
         $family:ident $minor:literal $requirement:ident $position:ident $handles:ident
         $effect:ident;)*) => {
-        /// An operation of a compound.
+        /// An operation of a compound, identified by its number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum OperationKind {
@@ -334,7 +334,7 @@ macro_rules! operation_kinds {
 macro_rules! callback_kinds {
     ($($variant:ident $number:literal $name:literal [$($args:ty)?] [$result:ty]
         $minor:literal $requirement:ident;)*) => {
-        /// An operation of a callback compound.
+        /// An operation of a callback compound, identified by its number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum CallbackKind {
@@ -356,7 +356,7 @@ macro_rules! callback_kinds {
                 }
             }
 
-            /// Returns the name in the specification.
+            /// Returns the name of the callback in the specification.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -374,7 +374,7 @@ macro_rules! callback_kinds {
                 }
             }
 
-            /// Returns the requirement of the specification for clients.
+            /// Returns the requirement that the specification makes on clients.
             #[must_use]
             pub const fn requirement(self) -> Requirement {
                 match self {
@@ -395,35 +395,35 @@ callback_table!(callback_kinds);
 /// The properties of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The operation that the row is about.
+    /// The operation that this row describes.
     pub kind: OperationKind,
-    /// The name in the specification, without `OP_`.
+    /// The name of the operation in the specification, without `OP_`.
     pub name: &'static str,
     /// The subject of the operation.
     pub family: Family,
-    /// The first minor version with the operation; 0 if later ones must not implement it.
+    /// The first minor version that has the operation; 0 if later ones must not implement it.
     pub minor_version: u32,
-    /// The requirement of the specification for servers.
+    /// The requirement that the specification makes on servers.
     pub requirement: Requirement,
     /// The positions that the operation may have in a compound.
     pub position: Position,
     /// The file handles that the operation needs.
     pub handles: Handles,
-    /// What a second execution would do.
+    /// The effect of executing the operation a second time.
     pub effect: Effect,
     /// The errors that the operation may return.
     pub errors: StatusSet,
 }
 
 impl OperationKind {
-    /// Returns the number in messages.
+    /// Returns the number of the operation in messages.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Returns the name in the specification, without `OP_`.
+    /// Returns the name of the operation in the specification, without `OP_`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().name
@@ -437,7 +437,7 @@ impl OperationKind {
 }
 
 impl CallbackKind {
-    /// Returns the number in messages.
+    /// Returns the number of the callback in messages.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {

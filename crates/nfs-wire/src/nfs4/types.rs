@@ -10,21 +10,21 @@ use super::limits::{
 };
 use super::status::Status;
 
-/// A name in a directory or of an extended attribute. Its bytes are not checked: see
-/// [`check_name`].
+/// The name of a directory entry or of an extended attribute. Decoding does not check its bytes;
+/// [`check_name`] does.
 pub type Name<'b> = Opaque<'b, NAME_BYTES_MAX>;
-/// A file handle, whose meaning only the server knows.
+/// A file handle, which only the server can interpret.
 pub type FileHandle<'b> = Opaque<'b, FH_BYTES_MAX>;
 /// The target of a symbolic link.
 pub type LinkText<'b> = Opaque<'b, LINK_TEXT_BYTES_MAX>;
-/// A client owner, server owner, state owner or server scope.
+/// The name of a client, a server, the owner of a state, or a server's scope.
 pub type Identity<'b> = Opaque<'b, OPAQUE_BYTES_MAX>;
-/// A short text: a user, a group, a domain, a server.
+/// A short text, such as the name of a user, a group, a domain or a server.
 pub type Text<'b> = Opaque<'b, TEXT_BYTES_MAX>;
-/// The names of a path, from the root downwards.
+/// The names of the components of a path, from the root downwards.
 pub type Path<'b> = List<Name<'b>, PATH_NAMES_MAX>;
 
-/// The limit for nanoseconds in a time; a second has as many.
+/// The number of nanoseconds in a second, which is the limit for the nanoseconds of a time.
 pub const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 macro_rules! wrappers {
@@ -49,17 +49,18 @@ macro_rules! wrappers {
 }
 
 wrappers! {
-    /// The id that the server gave a client.
+    /// The id that the server assigns to a client.
     ClientId(u64);
     /// The id of a session.
     SessionId([u8; 16]);
-    /// Eight bytes that tell instances of a client, a server or a directory apart.
+    /// Eight bytes that distinguish the instances of a client, of a server or of a directory's
+    /// cookies.
     Verifier([u8; 8]);
-    /// The id of a device that layouts refer to.
+    /// The id of a device to which layouts refer.
     DeviceId([u8; 16]);
-    /// The type of a layout; a number that is not listed is kept.
+    /// The type of a layout. Decoding accepts numbers that are not listed here.
     LayoutType(u32);
-    /// The access mode of a layout; a number that is not listed is kept.
+    /// The access mode of a layout. Decoding accepts numbers that are not listed here.
     LayoutMode(u32);
 }
 
@@ -81,7 +82,7 @@ impl LayoutMode {
     pub const READ: Self = Self(1);
     /// Access for reading and writing.
     pub const READ_WRITE: Self = Self(2);
-    /// Both modes, in returns and recalls.
+    /// Both access modes, in LAYOUTRETURN and CB_LAYOUTRECALL.
     pub const ANY: Self = Self(3);
 }
 
@@ -89,9 +90,9 @@ xdr! {
     /// The id of an open, a lock, a delegation, a layout or a copy.
     #[derive(Copy, Default, Hash)]
     struct StateId {
-        /// The number of changes of the state, which the server counts.
+        /// The number of changes of the state so far.
         sequence: u32,
-        /// The identity of the state, whose meaning only the server knows.
+        /// The identity of the state, which only the server can interpret.
         other: [u8; 12],
     }
     /// A point in time since 1970-01-01 00:00 UTC.
@@ -105,7 +106,7 @@ xdr! {
     /// The value of a change attribute before and after an operation.
     #[derive(Copy, Default)]
     struct ChangeInfo {
-        /// Whether nothing else changed the directory in between.
+        /// True if no other change of the directory can have occurred between the two values.
         atomic: bool,
         /// The value before the operation.
         before: u64,
@@ -120,7 +121,7 @@ xdr! {
         /// The second half of the id.
         minor: u64,
     }
-    /// The number of a device that a device file stands for.
+    /// The number of a device, in the attributes of a special file.
     #[derive(Copy, Default)]
     struct DeviceNumber {
         /// The major device number.
@@ -128,34 +129,34 @@ xdr! {
         /// The minor device number.
         minor: u32,
     }
-    /// The owner of an open or of locks: a client's name for a process.
+    /// The owner of an open or of locks: a name by which a client identifies one of its processes.
     #[derive(Copy, Default)]
     struct StateOwner<'b> {
-        /// The client id, which servers ignore in minor version 1.
+        /// The client id, which servers of minor version 1 and above ignore.
         client: ClientId,
         /// The name that the client chose.
         owner: Identity<'b>,
     }
-    /// A client's name for itself.
+    /// The name by which a client identifies itself, and the client's instance.
     #[derive(Copy, Default)]
     struct ClientOwner<'b> {
         /// The verifier of the client's current instance.
         verifier: Verifier,
-        /// The name, which stays the same over restarts.
+        /// The name, which stays the same when the client restarts.
         owner: Identity<'b>,
     }
-    /// A server's name for itself.
+    /// The name by which a server identifies itself.
     #[derive(Copy, Default)]
     struct ServerOwner<'b> {
-        /// The part that differs between servers which share client ids, not sessions.
+        /// The part that differs between servers that share client ids but not sessions.
         minor: u64,
-        /// The part that is equal for servers which share client ids.
+        /// The part that is equal for all servers that share client ids.
         major: Identity<'b>,
     }
-    /// The implementation of a client or server, for people.
+    /// The product name and version of a client or server, for people.
     #[derive(Copy, Default)]
     struct Implementation<'b> {
-        /// The domain name of those who made it.
+        /// The domain name of the vendor.
         domain: Text<'b>,
         /// The name of the product with its version.
         name: Text<'b>,
@@ -174,7 +175,7 @@ xdr! {
     enum ObjectType {
         /// A regular file.
         Regular = 1,
-        /// A directory of names.
+        /// A directory of other objects.
         Directory = 2,
         /// A block device node.
         BlockDevice = 3,
@@ -191,15 +192,15 @@ xdr! {
         /// A named attribute.
         NamedAttribute = 9,
     }
-    /// The point at which written data is on stable storage.
+    /// The time by which a server must put written data on stable storage.
     #[derive(Default)]
     enum Stability {
-        /// Some time later, or at COMMIT.
+        /// The server may wait for a later COMMIT.
         #[default]
         Unstable = 0,
-        /// The data before the reply.
+        /// The data, before the reply to the WRITE.
         DataSync = 1,
-        /// The data and all attributes before the reply.
+        /// The data and all attributes, before the reply to the WRITE.
         FileSync = 2,
     }
     /// The kind of a lock of a byte range.
@@ -208,46 +209,48 @@ xdr! {
         Read = 1,
         /// An exclusive lock.
         Write = 2,
-        /// A shared lock, of a client that will wait for it.
+        /// A shared lock, which the client will request again until it is granted.
         ReadWait = 3,
-        /// An exclusive lock, of a client that will wait for it.
+        /// An exclusive lock, which the client will request again until it is granted.
         WriteWait = 4,
     }
-    /// The content of a part of a file; a number that is not listed is kept.
+    /// The kind of content of a range. Decoding accepts numbers that are not listed here.
     #[derive(Copy, Hash)]
     union Content on u32 {
-        /// Bytes that were written.
+        /// A range with data.
         0 => Data,
-        /// A hole, which reads as zeros.
+        /// A hole, which is read as zeros.
         1 => Hole,
         /// A kind of content that this implementation does not know.
         _ => Other,
     }
-    /// The answer to a write that may continue after the reply.
+    /// The result of a write or copy that may continue after the reply.
     #[derive(Copy, Default)]
     struct WriteResponse {
-        /// The id of the write if it continues: at most one.
+        /// The id of the operation if it continues after the reply; otherwise `None`.
         callback: Option<StateId>,
         /// The number of bytes that were written.
         count: u64,
-        /// The stability of the bytes that were written.
+        /// The guarantee that the server gives for the bytes that were written.
         committed: Stability,
-        /// The verifier of the server's current instance.
+        /// A value that changes if the server may have lost unstable data, for example by a
+        /// restart.
         verifier: Verifier,
     }
 }
 
 impl StateId {
-    /// All bits zero: no state at all.
+    /// The state id with all bits zero: no open and no lock.
     pub const ANONYMOUS: Self = Self { sequence: 0, other: [0; 12] };
-    /// All bits one: a read without regard to locks.
+    /// The state id with all bits one: a READ that ignores locks.
     pub const READ_BYPASS: Self = Self { sequence: u32::MAX, other: [0xff; 12] };
-    /// The state id that the previous operation of the compound left.
+    /// The state id that the previous operation of the compound has returned.
     pub const CURRENT: Self = Self { sequence: 1, other: [0; 12] };
     /// A state id that no server accepts.
     pub const INVALID: Self = Self { sequence: u32::MAX, other: [0; 12] };
 
-    /// Returns true if the id is reserved: it names no state, or its meaning is fixed.
+    /// Returns true if this is a special state id: one that stands for no open, lock, delegation or
+    /// layout, or for the current state id.
     #[must_use]
     pub const fn is_special(&self) -> bool {
         let mut at = 1;
@@ -262,7 +265,7 @@ impl StateId {
 }
 
 impl Time {
-    /// Returns true if the nanoseconds are less than a second.
+    /// Returns true if the nanoseconds are less than one second.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.nanoseconds < NANOSECONDS_PER_SECOND
@@ -270,13 +273,13 @@ impl Time {
 }
 
 impl LockType {
-    /// Returns true for exclusive locks.
+    /// Returns true for the exclusive kinds.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::WriteWait)
     }
 
-    /// Returns true if the client wants to wait for the lock.
+    /// Returns true if the client will request the lock again until it is granted.
     #[must_use]
     pub const fn waits(self) -> bool {
         matches!(self, Self::ReadWait | Self::WriteWait)
@@ -297,11 +300,11 @@ impl<'b> Xdr<'b> for Status {
     }
 }
 
-/// Checks a name of a directory entry (RFC 8881 section 14.5): it must not be empty, be `.` or
-/// `..`, contain a slash or a zero byte, or be longer than `bytes_max`.
+/// Checks the name of a directory entry (RFC 8881 section 14.5). The name must not be empty, `.` or
+/// `..`, must not contain a slash or a zero byte, and must not be longer than `bytes_max`.
 ///
 /// # Errors
-/// The status for the reply.
+/// The status for the reply to the request.
 pub fn check_name<'b>(name: &Name<'b>, bytes_max: usize) -> Result<&'b [u8], Status> {
     match name.0 {
         [] => Err(Status::Inval),

@@ -1,5 +1,5 @@
-//! The lock manager (NLM) for clients of NFS version 3: version 4 has numbers of 64 bits, versions
-//! 1 and 3 have numbers of 32 bits.
+//! The network lock manager (NLM), for clients of NFS version 3. In version 4, offsets and lengths
+//! have 64 bits; in versions 1 and 3, they have 32 bits.
 
 pub mod v3;
 pub mod v4;
@@ -10,7 +10,7 @@ use crate::xdr::{Opaque, xdr};
 pub const CALLER_BYTES_MAX: usize = 1024;
 /// The maximum length of a cookie or of an owner, in bytes.
 pub const OBJECT_BYTES_MAX: usize = 1024;
-/// The first number of the procedures that versions before 3 lack.
+/// The lowest number of a procedure that is only in versions 3 and 4.
 pub const FIRST_OF_VERSION_3: u32 = 20;
 
 /// The name of a client.
@@ -23,39 +23,40 @@ xdr! {
     enum LockStatus {
         /// The lock is granted, or the procedure has succeeded.
         Granted = 0,
-        /// Another lock is in conflict.
+        /// The lock conflicts with another lock.
         Denied = 1,
         /// The server has no memory for the lock.
         DeniedNoLocks = 2,
-        /// The lock will be granted later, by a call of the server.
+        /// The lock conflicts with another lock; the server will grant it later by a call to the
+        /// client.
         Blocked = 3,
-        /// The server has restarted, and only old locks are granted.
+        /// The server has restarted and only accepts reclaims of old locks.
         DeniedGracePeriod = 4,
-        /// The lock would wait for itself.
+        /// To wait for the lock would be a deadlock.
         Deadlock = 5,
-        /// The file system can only be read.
+        /// The file system is read-only.
         RoFs = 6,
-        /// The file of the handle does not exist any more.
+        /// The file of the handle no longer exists.
         StaleFh = 7,
-        /// Offset and length are beyond what the server has.
+        /// The offset or the length is too large for the server.
         FBig = 8,
         /// The server failed for another reason.
         Failed = 9,
     }
 
-    /// What a share reservation denies to others.
+    /// The access that a share reservation denies to other owners.
     enum ShareMode {
-        /// Others may do everything.
+        /// Other owners may read and write.
         DenyNone = 0,
-        /// Others may not read.
+        /// Other owners must not read.
         DenyRead = 1,
-        /// Others may not write.
+        /// Other owners must not write.
         DenyWrite = 2,
-        /// Others may neither read nor write.
+        /// Other owners must neither read nor write.
         DenyReadWrite = 3,
     }
 
-    /// What a share reservation is for.
+    /// The access for which a share reservation is made.
     enum ShareAccess {
         /// The holder neither reads nor writes.
         None = 0,
@@ -68,7 +69,8 @@ xdr! {
     }
 }
 
-/// Declares types and table of a version whose offsets and lengths are of the type `$number`.
+/// Declares the types and the table of a version whose offsets and lengths are of the type
+/// `$number`.
 macro_rules! lock_manager {
     ($table:ident = $title:literal, version $version:literal, numbers $number:ty) => {
         use super::{CallerName, LockStatus, NetObject, ShareAccess, ShareMode};
@@ -76,125 +78,125 @@ macro_rules! lock_manager {
         use $crate::xdr::xdr;
 
         xdr! {
-            /// A lock that stands against another.
+            /// A lock with which a requested lock conflicts.
             #[derive(Copy)]
             struct Holder<'b> {
-                /// Whether the lock excludes all others.
+                /// True if the lock is exclusive.
                 is_exclusive: bool,
-                /// The number of the process that holds the lock.
+                /// The id of the process that holds the lock.
                 process: u32,
-                /// The owner, which is opaque.
+                /// The owner of the lock, as the client encodes it.
                 owner: NetObject<'b>,
-                /// The offset of the first byte.
+                /// The offset in the file of the first byte.
                 offset: $number,
-                /// The number of bytes; 0 stands for all up to the end.
+                /// The number of bytes; 0 means up to the end of the file.
                 length: $number,
             }
 
             /// A lock of a range of a file.
             #[derive(Copy)]
             struct Lock<'b> {
-                /// The name of the client.
+                /// The name of the client's host.
                 caller: CallerName<'b>,
                 /// The handle of the file.
                 file: NetObject<'b>,
-                /// The owner, which is opaque.
+                /// The owner of the lock, as the client encodes it.
                 owner: NetObject<'b>,
-                /// The number of the process.
+                /// The id of the process on the client's host.
                 process: u32,
-                /// The offset of the first byte.
+                /// The offset in the file of the first byte.
                 offset: $number,
-                /// The number of bytes; 0 stands for all up to the end.
+                /// The number of bytes; 0 means up to the end of the file.
                 length: $number,
             }
 
             /// A share reservation of a file.
             #[derive(Copy)]
             struct Share<'b> {
-                /// The name of the client.
+                /// The name of the client's host.
                 caller: CallerName<'b>,
                 /// The handle of the file.
                 file: NetObject<'b>,
-                /// The owner, which is opaque.
+                /// The owner of the reservation, as the client encodes it.
                 owner: NetObject<'b>,
-                /// What others are denied.
+                /// The access that is denied to other owners.
                 mode: ShareMode,
-                /// What the reservation is for.
+                /// The access for which the reservation is made.
                 access: ShareAccess,
             }
 
             /// The arguments of TEST and GRANTED.
             #[derive(Copy)]
             struct TestArgs<'b> {
-                /// The number that the results repeat.
+                /// A value that the results repeat.
                 cookie: NetObject<'b>,
-                /// Whether the lock excludes all others.
+                /// True if the lock is exclusive.
                 is_exclusive: bool,
-                /// The lock that is asked about, or granted.
+                /// The lock that is tested, or that was granted.
                 lock: Lock<'b>,
             }
 
             /// The arguments of LOCK.
             #[derive(Copy)]
             struct LockArgs<'b> {
-                /// The number that the results repeat.
+                /// A value that the results repeat.
                 cookie: NetObject<'b>,
-                /// Whether the client waits for the lock.
+                /// True if the client waits until the lock is granted.
                 waits: bool,
-                /// Whether the lock excludes all others.
+                /// True if the lock is exclusive.
                 is_exclusive: bool,
                 /// The lock to set.
                 lock: Lock<'b>,
-                /// Whether the client had the lock before the server restarted.
+                /// True if the client held the lock before a restart of the server.
                 reclaims: bool,
-                /// The state number of the client's status monitor.
+                /// The state number of the client's status monitor: see [`nsm`](crate::nsm).
                 state: u32,
             }
 
             /// The arguments of CANCEL.
             #[derive(Copy)]
             struct CancelArgs<'b> {
-                /// The number that the results repeat.
+                /// A value that the results repeat.
                 cookie: NetObject<'b>,
-                /// Whether the client waited for the lock.
+                /// True if the client waited for the lock.
                 waits: bool,
-                /// Whether the lock excludes all others.
+                /// True if the lock is exclusive.
                 is_exclusive: bool,
-                /// The lock that is not wanted any more.
+                /// The lock that the client no longer wants.
                 lock: Lock<'b>,
             }
 
             /// The arguments of UNLOCK.
             #[derive(Copy)]
             struct UnlockArgs<'b> {
-                /// The number that the results repeat.
+                /// A value that the results repeat.
                 cookie: NetObject<'b>,
                 /// The range to unlock.
                 lock: Lock<'b>,
             }
 
-            /// Whether a lock could be granted.
+            /// The outcome of the test of a lock.
             #[derive(Copy)]
             union TestReply<'b> on LockStatus {
-                /// The lock that stands against it.
+                /// The test failed because of this lock.
                 Denied => Denied(Holder<'b>),
-                /// The lock could be granted, or the procedure failed.
+                /// The lock could be granted, or the procedure failed; the number is the status.
                 _ => Other,
             }
 
             /// The results of TEST.
             #[derive(Copy)]
             struct TestResult<'b> {
-                /// The number that the arguments had.
+                /// The value that the arguments contained.
                 cookie: NetObject<'b>,
-                /// Whether the lock could be granted.
+                /// The outcome of the test.
                 reply: TestReply<'b>,
             }
 
             /// The results of LOCK, CANCEL, UNLOCK and GRANTED.
             #[derive(Copy)]
             struct LockResult<'b> {
-                /// The number that the arguments had.
+                /// The value that the arguments contained.
                 cookie: NetObject<'b>,
                 /// The status of the procedure.
                 status: LockStatus,
@@ -203,18 +205,18 @@ macro_rules! lock_manager {
             /// The arguments of SHARE and UNSHARE.
             #[derive(Copy)]
             struct ShareArgs<'b> {
-                /// The number that the results repeat.
+                /// A value that the results repeat.
                 cookie: NetObject<'b>,
                 /// The share reservation to set or remove.
                 share: Share<'b>,
-                /// Whether the client had it before the server restarted.
+                /// True if the client had the reservation before a restart of the server.
                 reclaims: bool,
             }
 
             /// The results of SHARE and UNSHARE.
             #[derive(Copy)]
             struct ShareResult<'b> {
-                /// The number that the arguments had.
+                /// The value that the arguments contained.
                 cookie: NetObject<'b>,
                 /// The status of the procedure.
                 status: LockStatus,
@@ -222,12 +224,12 @@ macro_rules! lock_manager {
                 sequence: u32,
             }
 
-            /// The arguments of FREE_ALL: a client has restarted.
+            /// The arguments of FREE_ALL, which releases the locks of a client that has restarted.
             #[derive(Copy)]
             struct FreeAllArgs<'b> {
-                /// The name of the client.
+                /// The name of the client's host.
                 client: CallerName<'b>,
-                /// The state number of the client's status monitor.
+                /// The state number of the client's status monitor: see [`nsm`](crate::nsm).
                 state: u32,
             }
         }

@@ -10,76 +10,76 @@ pub const AUTH_BYTES_MAX: usize = 400;
 pub const MACHINE_NAME_BYTES_MAX: usize = 255;
 /// The maximum number of supplementary groups in an AUTH_SYS credential.
 pub const GROUPS_MAX: usize = 16;
-/// The verifier by which a server says that it can start TLS (RFC 9289 section 4.1).
+/// The verifier with which a server confirms that it can start TLS (RFC 9289 section 4.1).
 pub const START_TLS: &[u8; 8] = b"STARTTLS";
 
 /// The numbers of the authentication flavors.
 pub mod flavor {
     /// No authentication at all.
     pub const NONE: u32 = 0;
-    /// Numbers of a user and groups, which the server believes or not.
+    /// A user id and group ids, without proof.
     pub const SYS: u32 = 1;
-    /// A short form of AUTH_SYS, which this server never hands out.
+    /// A short form of AUTH_SYS, which this server never issues.
     pub const SHORT: u32 = 2;
-    /// Kerberos and other mechanisms of GSS-API.
+    /// RPCSEC_GSS: Kerberos and other mechanisms of GSS-API.
     pub const GSS: u32 = 6;
-    /// The question whether the server can start TLS.
+    /// The request to start TLS (RFC 9289).
     pub const TLS: u32 = 7;
-    /// Kerberos for authentication only, as a pseudo flavor of MOUNT and SECINFO.
+    /// Kerberos for authentication only. Only MOUNT and SECINFO use this number.
     pub const KRB5: u32 = 390_003;
-    /// Kerberos with checksums of arguments and results, as a pseudo flavor.
+    /// Kerberos with checksums of arguments and results. Only MOUNT and SECINFO use this number.
     pub const KRB5I: u32 = 390_004;
-    /// Kerberos with encrypted arguments and results, as a pseudo flavor.
+    /// Kerberos with encrypted arguments and results. Only MOUNT and SECINFO use this number.
     pub const KRB5P: u32 = 390_005;
 }
 
 xdr! {
-    /// A credential or verifier whose body was not looked at.
+    /// A credential or verifier whose body is not decoded.
     #[derive(Copy)]
     struct Auth<'b> {
         /// The number of the flavor: see [`flavor`].
         flavor: u32,
-        /// The body, whose form the flavor decides.
+        /// The body, whose encoding depends on the flavor.
         body: Opaque<'b, AUTH_BYTES_MAX>,
     }
 
     /// The body of an AUTH_SYS credential.
     #[derive(Copy)]
     struct AuthSys<'b> {
-        /// A number that the client chose.
+        /// A number that the client chooses; servers ignore it.
         stamp: u32,
         /// The name of the client's machine.
         machine_name: Opaque<'b, MACHINE_NAME_BYTES_MAX>,
-        /// The number of the user.
+        /// The user id of the caller.
         uid: u32,
-        /// The number of the user's first group.
+        /// The primary group id of the caller.
         gid: u32,
-        /// The numbers of the user's other groups.
+        /// The supplementary group ids of the caller.
         gids: Inline<u32, GROUPS_MAX>,
     }
 }
 
-/// A credential in a flavor that the server knows.
+/// A credential of a flavor that the server knows, with its body decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'b> {
-    /// The caller does not say who it is.
+    /// The caller does not identify itself.
     None,
-    /// The caller names a user and groups without a proof.
+    /// The caller states a user id and group ids without proof.
     Sys(AuthSys<'b>),
-    /// The caller has or wants a context of GSS-API.
+    /// The caller uses or creates a context of GSS-API.
     Gss(GssCredential<'b>),
-    /// The caller asks whether the server can start TLS.
+    /// The caller asks to start TLS.
     Tls,
 }
 
 impl<'b> Auth<'b> {
-    /// The credential or verifier without content.
+    /// The credential or verifier of the flavor NONE, which has an empty body.
     pub const NONE: Auth<'static> = Auth { flavor: flavor::NONE, body: Opaque(&[]) };
 
-    /// Returns the credential in the form of its flavor.
+    /// Decodes the body of the credential.
     ///
     /// # Errors
-    /// The status for the reply, if the flavor is unknown or its body has another form.
+    /// The status for the reply, if the flavor is unknown or the body is not valid.
     pub fn credential(&self) -> Result<Credential<'b>, AuthStat> {
         match self.flavor {
             flavor::NONE => Ok(Credential::None),
@@ -92,13 +92,13 @@ impl<'b> Auth<'b> {
     }
 }
 
-/// Decodes the body of a credential. Bytes that follow it are a mistake of the client.
+/// Decodes the body of a credential. Fails if bytes follow the body.
 fn body<'b, T: Xdr<'b>>(bytes: Opaque<'b, AUTH_BYTES_MAX>) -> Result<T, AuthStat> {
     decode_whole(bytes.0).map_err(|_| AuthStat::BadCred)
 }
 
 impl<'b> AuthSys<'b> {
-    /// Decodes the body of an AUTH_SYS credential; `None` if it has another form.
+    /// Decodes the body of an AUTH_SYS credential; `None` if the bytes are not valid.
     #[must_use]
     pub fn from_body(bytes: &'b [u8]) -> Option<Self> {
         Self::decode(&mut Reader::new(bytes)).ok()

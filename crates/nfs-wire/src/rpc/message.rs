@@ -7,63 +7,63 @@ use crate::xdr::{Reader, Writer, Xdr, XdrError, xdr};
 pub const RPC_VERSION: u32 = 2;
 
 xdr! {
-    /// Whether a message is a call or a reply.
+    /// The type of a message: a call or a reply.
     enum MessageType {
         /// The message calls a procedure.
         Call = 0,
-        /// The message answers a call.
+        /// The message is the reply to a call.
         Reply = 1,
     }
 
-    /// Whether the server looked at the call.
+    /// The two kinds of replies: to accepted and to denied calls.
     enum ReplyStat {
-        /// The call was accepted, which does not mean success.
+        /// The call was accepted. The procedure may still have failed.
         Accepted = 0,
         /// The call was denied because of its version or credential.
         Denied = 1,
     }
 
-    /// What became of an accepted call.
+    /// The outcome of an accepted call.
     enum AcceptStat {
         /// The procedure was called, and its results follow.
         Success = 0,
-        /// The server does not have the program.
+        /// The server does not offer the program.
         ProgUnavail = 1,
-        /// The server does not have the version of the program.
+        /// The server does not offer this version of the program.
         ProgMismatch = 2,
         /// The program does not have the procedure.
         ProcUnavail = 3,
         /// The arguments cannot be decoded.
         GarbageArgs = 4,
-        /// The server has run out of something.
+        /// The server lacks memory or another resource.
         SystemErr = 5,
     }
 
-    /// Why a call was denied.
+    /// The reason why a call was denied.
     enum RejectStat {
-        /// The server does not know the version of RPC.
+        /// The server does not support this version of RPC.
         RpcMismatch = 0,
         /// The server does not accept the credential.
         AuthError = 1,
     }
 
-    /// What is wrong with a credential or verifier.
+    /// The fault of a credential or verifier.
     enum AuthStat {
-        /// Nothing is wrong with it.
+        /// There is no fault.
         Ok = 0,
-        /// The credential has a form that its flavor does not allow.
+        /// The body of the credential is not valid for its flavor.
         BadCred = 1,
         /// The client must begin a new session.
         RejectedCred = 2,
-        /// The verifier has a form that its flavor does not allow.
+        /// The body of the verifier is not valid for its flavor.
         BadVerf = 3,
-        /// The verifier is too old, or was sent before.
+        /// The verifier has expired, or was used before.
         RejectedVerf = 4,
-        /// The flavor is too weak for this server or export.
+        /// The flavor is too weak for this server or this export.
         TooWeak = 5,
-        /// The verifier of the reply is wrong.
+        /// The verifier in the reply is wrong.
         InvalidResp = 6,
-        /// The reason is not known.
+        /// The reason is unknown.
         Failed = 7,
         /// Kerberos version 4 failed in general.
         KerbGeneric = 8,
@@ -75,51 +75,51 @@ xdr! {
         Decode = 11,
         /// The address in the ticket of Kerberos version 4 is wrong.
         NetAddr = 12,
-        /// The context is unknown, and the client must make another.
+        /// The GSS context is unknown, and the client must create another.
         GssCredProblem = 13,
-        /// The context cannot be used any longer.
+        /// The GSS context can no longer be used.
         GssContextProblem = 14,
     }
 
-    /// The lowest and the highest version that the server has.
+    /// The lowest and the highest version that the server supports.
     #[derive(Copy)]
     struct Versions {
-        /// The lowest version that the server has.
+        /// The lowest version that the server supports.
         low: u32,
-        /// The highest version that the server has.
+        /// The highest version that the server supports.
         high: u32,
     }
 
-    /// What became of an accepted call. Results follow a success.
+    /// The outcome of an accepted call. After a success, the results follow.
     #[derive(Copy)]
     union Outcome on AcceptStat {
         /// The procedure was called, and its results follow.
         Success => Success,
-        /// The server does not have the program.
+        /// The server does not offer the program.
         ProgUnavail => ProgUnavail,
-        /// The server has other versions of the program.
+        /// The server offers only these versions of the program.
         ProgMismatch => ProgMismatch(Versions),
         /// The program does not have the procedure.
         ProcUnavail => ProcUnavail,
         /// The arguments cannot be decoded.
         GarbageArgs => GarbageArgs,
-        /// The server has run out of something.
+        /// The server lacks memory or another resource.
         SystemErr => SystemErr,
     }
 
     /// The reply to an accepted call, up to the results.
     #[derive(Copy)]
     struct Accepted<'b> {
-        /// The proof that the server is who it says it is.
+        /// The verifier, by which the server authenticates itself.
         verifier: Auth<'b>,
-        /// What became of the call.
+        /// The outcome of the call.
         outcome: Outcome,
     }
 
-    /// Why a call was denied.
+    /// The reason why a call was denied.
     #[derive(Copy)]
     union Rejected on RejectStat {
-        /// The server has other versions of RPC.
+        /// The server supports only these versions of RPC.
         RpcMismatch => RpcMismatch(Versions),
         /// The server does not accept the credential.
         AuthError => AuthError(AuthStat),
@@ -128,7 +128,7 @@ xdr! {
     /// The content of a reply, up to the results.
     #[derive(Copy)]
     union ReplyBody<'b> on ReplyStat {
-        /// The call was accepted, which does not mean success.
+        /// The call was accepted. The procedure may still have failed.
         Accepted => Accepted(Accepted<'b>),
         /// The call was denied because of its version or credential.
         Denied => Denied(Rejected),
@@ -137,15 +137,15 @@ xdr! {
     /// A reply, up to the results.
     #[derive(Copy)]
     struct Reply<'b> {
-        /// The identifier of the call that this answers.
+        /// The identifier of the call to which this is the reply.
         xid: u32,
-        /// Always [`MessageType::Reply`], for a reply.
+        /// The type of the message, which is always [`MessageType::Reply`].
         message_type: MessageType,
         /// The content of the reply.
         body: ReplyBody<'b>,
     }
 
-    /// What a call asks for, before credential and verifier.
+    /// The procedure that a call names, in the header before credential and verifier.
     #[derive(Copy)]
     struct Target {
         /// The number of the program.
@@ -168,32 +168,33 @@ pub struct Call<'b> {
     pub version: u32,
     /// The number of the procedure.
     pub procedure: u32,
-    /// Who the caller says it is.
+    /// The credential: the identity that the caller states.
     pub credential: Auth<'b>,
-    /// The proof for the credential.
+    /// The verifier: the proof of the caller's identity.
     pub verifier: Auth<'b>,
-    /// The bytes of the header up to the verifier, which a verifier of RPCSEC_GSS protects.
+    /// The bytes of the header before the verifier, which a verifier of RPCSEC_GSS protects.
     pub header: &'b [u8],
 }
 
-/// A record that is not a call that can be carried out.
+/// The reason why a record is not a call that can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// No reply is possible, and the connection should be closed.
+    /// The record is neither a call nor a reply that this crate knows. No reply is possible, and
+    /// the connection should be closed.
     #[error("the record is not a call")]
     NotACall,
-    /// The record is a reply, to a call on the backchannel.
+    /// The record is a reply, to a call that the server has sent on the back channel.
     #[error("the record is a reply")]
     IsReply,
-    /// The call must be refused in this way.
+    /// The call cannot be executed, and this reply must be sent.
     #[error("the call {} must be refused: {:?}", .0.xid, .0.body)]
     Refuse(Refused),
-    /// The header has not arrived as a whole.
+    /// The header of the call has not arrived completely.
     #[error("the header has not arrived as a whole")]
     Absent,
 }
 
-/// A refusal, as the reply needs it.
+/// The data of a reply that refuses a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The identifier of the call.
@@ -202,11 +203,11 @@ pub struct Refused {
     pub body: ReplyBody<'static>,
 }
 
-/// Decodes the header of a call. The reader stands at the arguments afterwards, and must be at the
-/// start of its record before.
+/// Decodes the header of a call. The reader must be at the start of its record. Afterwards, it is
+/// at the arguments.
 ///
 /// # Errors
-/// If the record is not a call of RPC version 2; see [`CallError`].
+/// If the record is not a valid call of RPC version 2; see [`CallError`].
 pub fn decode_call<'b>(reader: &mut Reader<'b>) -> Result<Call<'b>, CallError> {
     let record = reader.rest();
     let unanswerable = |error| match error {
@@ -235,7 +236,8 @@ pub fn decode_call<'b>(reader: &mut Reader<'b>) -> Result<Call<'b>, CallError> {
     Ok(Call { xid, program, version, procedure, credential, verifier, header })
 }
 
-/// Appends the header of a call; the arguments come next. The field `header` is not used.
+/// Appends the header of a call. The caller then appends the arguments. The field `header` is
+/// ignored.
 pub fn encode_call(call: &Call<'_>, writer: &mut Writer) {
     let Call { xid, program, version, procedure, credential, verifier, header: _ } = call;
     writer.u32(*xid);
@@ -247,12 +249,12 @@ pub fn encode_call(call: &Call<'_>, writer: &mut Writer) {
     verifier.encode(writer);
 }
 
-/// Appends the header of a reply; the results of a success come next.
+/// Appends the header of a reply. If the call succeeded, the caller then appends the results.
 pub fn encode_reply(xid: u32, body: ReplyBody<'_>, writer: &mut Writer) {
     Reply { xid, message_type: MessageType::Reply, body }.encode(writer);
 }
 
-/// Returns the content of a reply whose results follow.
+/// Returns the content of a reply to a call that succeeded.
 #[must_use]
 pub const fn success(verifier: Auth<'_>) -> ReplyBody<'_> {
     ReplyBody::Accepted(Accepted { verifier, outcome: Outcome::Success })

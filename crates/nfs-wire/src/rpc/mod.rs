@@ -1,7 +1,7 @@
 //! ONC RPC version 2 (RFC 5531): calls, replies, and the records that carry them.
 //!
-//! Invariant: a call whose identifier could be read can be answered, whatever else is wrong with
-//! it. [`CallError`] says how.
+//! Invariant: if the identifier of a call could be read, there is a reply to the call, whatever
+//! else is wrong with it. [`CallError`] contains this reply.
 
 mod auth;
 pub mod gss;

@@ -1,36 +1,36 @@
 //! Record marking (RFC 5531 section 11): finds records in a stream of bytes.
 //!
-//! Invariant: `Records` keeps at most one record, of at most `record_bytes_max` bytes, that has
-//! not arrived as a whole. It never allocates for bytes that were announced and did not arrive.
+//! Invariant: `Records` stores at most one incomplete record, of at most `record_bytes_max` bytes.
+//! It allocates memory only for bytes that have arrived.
 
 use crate::xdr::{Slot, Writer};
 
 /// The length of the mark before each fragment, in bytes.
 pub const MARK_BYTES: usize = 4;
-/// The maximum number of fragments of one record. Usual clients send one.
+/// The maximum number of fragments of one record. Common clients send records of one fragment.
 pub const FRAGMENTS_MAX: usize = 64;
-/// The largest length of a record that can be allowed, in bytes.
+/// The largest maximum that a caller can set for the length of a record, in bytes.
 pub const RECORD_BYTES_LIMIT: usize = LENGTH as usize;
 
-/// The bit of a mark that says that the record ends with this fragment.
+/// The bit of a mark that is set if the fragment is the last of its record.
 const LAST: u32 = 0x8000_0000;
-/// The bits of a mark with the length of the fragment.
+/// The bits of a mark that contain the length of the fragment.
 const LENGTH: u32 = 0x7fff_ffff;
 
 /// Finds records in the bytes of one direction of a connection.
 #[derive(Clone, Debug)]
 pub struct Records {
     record_bytes_max: usize,
-    /// The first bytes of a mark that has not arrived as a whole.
+    /// The bytes of an incomplete mark.
     mark: [u8; MARK_BYTES],
     mark_length: usize,
-    /// The fragment that is arriving; `None` if a mark comes next.
+    /// The fragment that is arriving; `None` if the next bytes are a mark.
     fragment: Option<Fragment>,
-    /// The fragments of the record so far, also the one that is arriving.
+    /// The number of fragments of the record so far, including the one that is arriving.
     fragment_count: usize,
-    /// The bytes of the record so far.
+    /// The bytes of the record that have arrived.
     record: Vec<u8>,
-    /// Whether `record` was handed out and is to be emptied.
+    /// True if `record` was returned to the caller, so that it must be emptied for the next record.
     is_done: bool,
 }
 
@@ -41,13 +41,13 @@ struct Fragment {
     is_last: bool,
 }
 
-/// A stream that must be closed, because its records break a limit.
+/// The reason why a stream must be closed: its records exceed a limit or are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The record is longer than allowed.
     #[error("a record of {length} bytes or more is longer than {bound} bytes")]
     TooLong {
-        /// The length of the record as far as it was announced.
+        /// The length of the record according to the marks so far.
         length: usize,
         /// The maximum length.
         bound: usize,
@@ -55,13 +55,13 @@ pub enum RecordError {
     /// The record has too many fragments.
     #[error("a record has more than {FRAGMENTS_MAX} fragments")]
     TooManyFragments,
-    /// A fragment without bytes is not the last of a record with bytes.
+    /// A fragment has no bytes, and it is not the whole last fragment of an empty record.
     #[error("a fragment has no bytes")]
     EmptyFragment,
 }
 
 impl Records {
-    /// Returns a machine at the start of a stream, for records of at most `record_bytes_max` bytes.
+    /// Creates a parser at the start of a stream, for records of at most `record_bytes_max` bytes.
     #[must_use]
     pub fn new(record_bytes_max: usize) -> Self {
         Self {
@@ -75,12 +75,12 @@ impl Records {
         }
     }
 
-    /// Takes bytes from the front of `input` and returns the next whole record. `None` means that
-    /// all of `input` was taken, and more is needed. A record that lies in `input` as a whole is
-    /// returned from there, without a copy.
+    /// Consumes bytes of `input` and returns the next complete record. Returns `None` if all of
+    /// `input` was consumed and the record is not complete yet. If the whole record is in `input`,
+    /// this returns a slice of `input`, without a copy.
     ///
     /// # Errors
-    /// If the stream must be closed. The machine must not be used any more after that.
+    /// If the stream must be closed. The parser must not be used after that.
     pub fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
@@ -116,8 +116,9 @@ impl Records {
         }
     }
 
-    /// Returns the record that is arriving, as far as it is here, and its whole length. `None` if
-    /// its last fragment has not begun, or no byte of it is here.
+    /// Returns the bytes of the incomplete record that have arrived, and the length of the whole
+    /// record. Returns `None` if this length is unknown because the last fragment has not begun, or
+    /// if no byte has arrived.
     #[must_use]
     pub fn arriving(&self) -> Option<(&[u8], usize)> {
         let fragment = self.fragment.filter(|fragment| fragment.is_last)?;
@@ -127,9 +128,9 @@ impl Records {
         Some((&self.record, self.record.len() + fragment.left))
     }
 
-    /// Hands out the record that is arriving, and the number of its bytes that follow in the
-    /// stream. The caller receives those itself; a mark comes after them. `None` if
-    /// [`Records::arriving`] returns `None`.
+    /// Removes and returns the bytes of the incomplete record, and the number of bytes that are
+    /// missing. The caller itself receives the missing bytes from the stream; after them, a mark
+    /// follows. `None` if [`Records::arriving`] returns `None`.
     pub fn take_over(&mut self) -> Option<(Vec<u8>, usize)> {
         self.arriving()?;
         let fragment = self.fragment.take()?;
@@ -137,7 +138,7 @@ impl Records {
         Some((std::mem::take(&mut self.record), fragment.left))
     }
 
-    /// Takes a mark, and returns whether it was there as a whole.
+    /// Consumes bytes of a mark. Returns true if the mark is complete.
     fn take_mark(&mut self, input: &mut &[u8]) -> Result<bool, RecordError> {
         let wanted = MARK_BYTES - self.mark_length;
         let taken;
@@ -166,12 +167,12 @@ impl Records {
     }
 }
 
-/// Begins a record of one fragment, whose mark is written by [`end_record`].
+/// Begins a record of one fragment. [`end_record`] fills in its mark.
 pub fn begin_record(writer: &mut Writer) -> Slot {
     writer.reserve()
 }
 
-/// Writes the mark of a record that ends here, payloads included.
+/// Fills in the mark of a record that ends at the current position. Its length includes payloads.
 pub fn end_record(writer: &mut Writer, begun: Slot) {
     let length = writer.length_after(begun);
     match u32::try_from(length) {

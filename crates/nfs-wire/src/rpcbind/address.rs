@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 /// The maximum length of the universal address of an IP address, in bytes.
 pub const UNIVERSAL_BYTES_MAX: usize = 64;
 
-/// Returns the universal address of a socket: "192.0.2.1.8.1" is port 2049 of 192.0.2.1.
+/// Returns the universal address of a socket. For example, "192.0.2.1.8.1" is port 2049 (8 * 256 +
+/// 1) of 192.0.2.1.
 #[must_use]
 pub fn universal_address(socket: &SocketAddr) -> String {
     let [high, low] = socket.port().to_be_bytes();
     format!("{}.{high}.{low}", socket.ip())
 }
 
-/// Returns the socket of a universal address; `None` if the bytes have another form.
+/// Returns the socket address for a universal address; `None` if the bytes are not valid.
 #[must_use]
 pub fn parse_universal(bytes: &[u8]) -> Option<SocketAddr> {
     if bytes.len() > UNIVERSAL_BYTES_MAX {

@@ -1,7 +1,7 @@
-//! rpcbind (RFC 1833): which address serves which program.
+//! rpcbind (RFC 1833): the registry of a host's RPC programs and their addresses.
 //!
-//! Version 2 knows ports, versions 3 and 4 know addresses of any transport. Procedures that call
-//! other servers on the client's behalf are left out.
+//! In version 2, addresses are ports; in versions 3 and 4, they are addresses of any transport.
+//! Procedures with which a client asks rpcbind to call another server are left out.
 
 mod address;
 pub mod v2;
@@ -12,7 +12,7 @@ pub use address::{UNIVERSAL_BYTES_MAX, parse_universal, universal_address};
 
 use crate::xdr::{Opaque, xdr};
 
-/// The port where rpcbind listens.
+/// The TCP and UDP port of rpcbind.
 pub const PORT: u16 = 111;
 /// The maximum length of a network identifier, an address or the name of an owner, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
@@ -34,7 +34,7 @@ xdr! {
         netid: Text<'b>,
         /// The universal address of the server.
         address: Text<'b>,
-        /// The name of the user that registered it.
+        /// The name of the user that made the registration.
         owner: Text<'b>,
     }
 }

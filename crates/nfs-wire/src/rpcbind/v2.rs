@@ -19,7 +19,7 @@ xdr! {
         version: u32,
         /// The protocol number of the transport.
         protocol: u32,
-        /// The port; 0 in questions, and in the answer if there is none.
+        /// The port of the program; 0 in queries, and in a reply if the program is not registered.
         port: u32,
     }
 }

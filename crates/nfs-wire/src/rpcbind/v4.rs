@@ -1,4 +1,4 @@
-//! Version 4, which can also ask for one version of a program.
+//! Version 4, in which a client can also ask for exactly one version of a program.
 
 use super::{REGISTRATIONS_MAX, Registration, Text};
 use crate::table::program;

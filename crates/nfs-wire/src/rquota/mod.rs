@@ -1,6 +1,6 @@
-//! RQUOTA versions 1 and 2: disk quotas beside NFS, as Linux and the BSDs use them.
+//! RQUOTA versions 1 and 2: disk quotas, in addition to NFS, as Linux and the BSDs use them.
 //!
-//! Version 2 can ask for quotas of groups; version 1 has only those of users.
+//! In version 2, a client can also ask for the quotas of groups; version 1 has only those of users.
 
 pub mod v1;
 pub mod v2;
@@ -16,11 +16,11 @@ pub type Path<'b> = Opaque<'b, PATH_BYTES_MAX>;
 xdr! {
     /// The status of a procedure.
     enum QuotaStatus {
-        /// The quota of the user or group follows.
+        /// The results contain the quota of the user or group.
         Ok = 1,
-        /// There is no quota.
+        /// The user or group has no quota.
         NoQuota = 2,
-        /// The caller may not ask for this.
+        /// The caller lacks the permission to ask for this quota.
         Perm = 3,
     }
 
@@ -29,34 +29,34 @@ xdr! {
     struct Quota {
         /// The size of a block in bytes.
         block_bytes: u32,
-        /// Whether the quotas of the file system are enforced.
+        /// True if the file system enforces quotas.
         is_active: bool,
-        /// The limits and the usage.
+        /// The limits and the usage, in blocks and files.
         usage: Usage,
     }
 
     /// The limits and the usage in blocks and files.
     #[derive(Copy)]
     struct Usage {
-        /// The number of blocks that cannot be exceeded.
+        /// The maximum number of blocks (hard limit).
         block_hard_limit: u32,
-        /// The number of blocks that can be exceeded for some time.
+        /// The number of blocks that may be exceeded only for a limited time (soft limit).
         block_soft_limit: u32,
         /// The number of blocks in use.
         block_count: u32,
-        /// The number of files that cannot be exceeded.
+        /// The maximum number of files (hard limit).
         file_hard_limit: u32,
-        /// The number of files that can be exceeded for some time.
+        /// The number of files that may be exceeded only for a limited time (soft limit).
         file_soft_limit: u32,
         /// The number of files in use.
         file_count: u32,
-        /// The seconds until the soft limit of blocks is enforced.
+        /// The number of seconds until the soft limit of blocks is enforced.
         block_seconds_left: u32,
-        /// The seconds until the soft limit of files is enforced.
+        /// The number of seconds until the soft limit of files is enforced.
         file_seconds_left: u32,
     }
 
-    /// The results of all procedures but NULL.
+    /// The results of all procedures except NULL.
     #[derive(Copy)]
     union QuotaResult on QuotaStatus {
         /// The quota of the user or group.

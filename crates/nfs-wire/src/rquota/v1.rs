@@ -10,18 +10,18 @@ xdr! {
     struct GetQuotaArgs<'b> {
         /// The path of a file or directory in the file system.
         path: Path<'b>,
-        /// The number of the user.
+        /// The user id whose quota is wanted.
         uid: u32,
     }
 
     /// The arguments of SETQUOTA and SETACTIVEQUOTA.
     #[derive(Copy)]
     struct SetQuotaArgs<'b> {
-        /// The command, as quotactl numbers it.
+        /// The command, with the number that quotactl(2) uses.
         command: u32,
         /// The path of a file or directory in the file system.
         path: Path<'b>,
-        /// The number of the user.
+        /// The user id whose limits are set.
         uid: u32,
         /// The limits to set.
         limits: Usage,

@@ -17,18 +17,18 @@ xdr! {
         path: Path<'b>,
         /// The kind: [`USER_QUOTA`] or [`GROUP_QUOTA`].
         kind: u32,
-        /// The number of the user or group.
+        /// The user id or group id whose quota is wanted.
         id: u32,
     }
 
     /// The arguments of SETQUOTA and SETACTIVEQUOTA.
     #[derive(Copy)]
     struct SetQuotaArgs<'b> {
-        /// The command, as quotactl numbers it.
+        /// The command, with the number that quotactl(2) uses.
         command: u32,
         /// The path of a file or directory in the file system.
         path: Path<'b>,
-        /// The number of the user or group.
+        /// The user id or group id whose limits are set.
         id: u32,
         /// The kind: [`USER_QUOTA`] or [`GROUP_QUOTA`].
         kind: u32,

@@ -1,6 +1,7 @@
-//! The macro that turns one declaration into a type, its codec and its description.
+//! The macro `xdr`, which generates a type, its codec and its description from one declaration.
 
-/// Declares types with their codecs: see the documentation of the module.
+/// Declares types and implements their codecs. The documentation of the module `xdr` has the
+/// syntax.
 macro_rules! xdr {
     () => {};
 
@@ -47,17 +48,17 @@ macro_rules! xdr {
         }
 
         impl $name {
-            /// All values, in the order of the declaration.
+            /// All values of the type, in the order of the declaration.
             pub const ALL: &'static [Self] = &[$(Self::$value,)*];
 
-            /// Returns the value's number on the wire.
+            /// Returns the number that stands for the value in messages.
             #[must_use]
             #[inline]
             pub const fn number(self) -> u32 {
                 self as u32
             }
 
-            /// Returns the value of a number; `None` if no value has it.
+            /// Returns the value for a number in a message; `None` if no value has this number.
             #[must_use]
             #[inline]
             pub const fn from_number(number: u32) -> Option<Self> {
@@ -101,14 +102,14 @@ macro_rules! xdr {
         impl $name {
             $($(#[$about])* pub const $bit: Self = Self($value);)*
 
-            /// Returns whether all bits of `other` are set.
+            /// Returns true if all bits of `other` are set in this value.
             #[must_use]
             #[inline]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Returns the bits that are set in either value.
+            /// Returns the bits that are set in at least one of the two values.
             #[must_use]
             #[inline]
             pub const fn with(self, other: Self) -> Self {
@@ -156,7 +157,7 @@ macro_rules! xdr {
 }
 pub(crate) use xdr;
 
-/// Collects the arms of a union: first those with a discriminant, then the one for all others.
+/// Sorts the arms of a union: first those with a discriminant, then the arm for all other numbers.
 macro_rules! union_arms {
     ({ $($head:tt)* } $arms:tt $other:tt) => {
         $crate::xdr::declare_union! { $($head)* $arms $other }
@@ -181,8 +182,8 @@ macro_rules! union_arms {
 }
 pub(crate) use union_arms;
 
-/// Declares a union whose discriminant is of the type `$on`. Each arm is
-/// `[attributes] (discriminant) Variant (content or nothing);`.
+/// Declares a union whose discriminant has the type `$on`. Each arm is passed as `[attributes]
+/// (discriminant) Variant (content or nothing);`.
 macro_rules! declare_union {
     ([$(#[$meta:meta])*] $name:ident [$(<$life:lifetime>)?] $on:ident
         [$([$(#[$about:meta])*] ($($case:tt)*) $variant:ident ($($type:ty)?);)*]
@@ -251,7 +252,7 @@ macro_rules! declare_union {
 }
 pub(crate) use declare_union;
 
-/// The encoding of an arm's content.
+/// Returns the description of the content of an arm; `Shape::Void` for an arm without content.
 macro_rules! content {
     () => {
         &$crate::xdr::Shape::Void
@@ -262,7 +263,7 @@ macro_rules! content {
 }
 pub(crate) use content;
 
-/// The arm for all other discriminants, if there is one.
+/// Returns the arm for all other discriminants as an `Option`.
 macro_rules! otherwise {
     () => {
         None
@@ -273,7 +274,8 @@ macro_rules! otherwise {
 }
 pub(crate) use otherwise;
 
-/// A name for the content of an arm.
+/// Returns the identifier `$name` as the pattern that binds the content of a union's arm. The macro
+/// is called once for each arm with content; the type only controls the repetition.
 macro_rules! bind {
     ($name:ident $type:ty) => {
         $name

@@ -1,12 +1,12 @@
-//! The reasons why bytes are not a value, or a value has no encoding.
+//! The errors of decoding and encoding.
 
-/// A value that cannot be decoded or encoded.
+/// The reason why a value cannot be decoded or encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XdrError {
-    /// The message ends before the value does.
+    /// The message ends before the end of the value.
     #[error("the message ends before the value does: {needed} bytes needed, {left} left")]
     Short {
-        /// The number of bytes that the value still needs, at least.
+        /// The minimum number of bytes that the value still needs.
         needed: usize,
         /// The number of bytes that are left in the message.
         left: usize,
@@ -17,7 +17,7 @@ pub enum XdrError {
     /// A count or length is larger than the declaration allows.
     #[error("a count of {count} is larger than the bound of {bound}")]
     TooMany {
-        /// The count that the message has, or that is to be encoded.
+        /// The count in the message, or the count of the items to be encoded.
         count: usize,
         /// The largest allowed count.
         bound: usize,
@@ -30,10 +30,10 @@ pub enum XdrError {
         /// The number in the message.
         value: u32,
     },
-    /// Bytes follow the value that should be the last.
+    /// Bytes follow the last value of a message.
     #[error("{0} bytes follow the last value")]
     Trailing(usize),
-    /// A payload that is not in memory here cannot be part of a contiguous message.
+    /// A message with an external payload is needed as one contiguous slice, which is impossible.
     #[error("the payload of this message is elsewhere")]
     Elsewhere,
     /// The encoded message is longer than the writer's limit.

@@ -1,7 +1,7 @@
-//! XDR (RFC 4506): reading, writing, and declaring types that are encoded.
+//! XDR (RFC 4506): decodes and encodes values, and declares types that have an encoding.
 //!
 //! Invariant: a value that `decode` returns is encoded as the same bytes again, except for padding.
-//! Decoding accepts any padding bytes, as the Linux kernel does; encoding writes zeros.
+//! Decoding accepts any padding bytes, as the Linux kernel does. Encoding writes zeros as padding.
 //!
 //! # Declaring types
 //! The macro `xdr!` declares types and derives everything from the declaration. Types that borrow
@@ -41,12 +41,13 @@ pub use shape::{Layout, Shape};
 pub use values::{Chain, Inline, List, Opaque, PAYLOAD_BYTES_MAX, Payload};
 pub use writer::{Mark, PAYLOADS_MAX, Piece, Slot, Writer};
 
-/// A value that can be encoded as XDR, and decoded from a message that it may borrow from.
+/// A type whose values can be encoded as XDR and decoded from a message. Decoded values may borrow
+/// from the message.
 pub trait Xdr<'b>: Sized {
-    /// The smallest number of bytes that an encoded value takes. A count of items is checked
-    /// against it before memory is allocated.
+    /// The minimum number of bytes of an encoded value. Before memory for a list is allocated, the
+    /// count of its items is checked against this number.
     const LEAST: usize;
-    /// The description of the encoding, for the documents and for the generator of messages.
+    /// The description of the encoding, for documents and for the generator of test messages.
     const SHAPE: &'static Shape;
 
     /// Decodes a value at the reader's position.
@@ -55,11 +56,11 @@ pub trait Xdr<'b>: Sized {
     /// If the bytes are not an encoded value of this type; see [`XdrError`].
     fn decode(reader: &mut Reader<'b>) -> Result<Self, XdrError>;
 
-    /// Appends the encoded value. A value outside its bounds is noted as the writer's fault.
+    /// Appends the encoded value. If the value exceeds a bound, this sets the writer's fault.
     fn encode(&self, writer: &mut Writer);
 }
 
-/// Decodes a value that must take all of the bytes.
+/// Decodes a value that must take up all of the bytes.
 ///
 /// # Errors
 /// If the bytes are not an encoded value, or if bytes follow it.
@@ -70,10 +71,11 @@ pub fn decode_whole<'b, T: Xdr<'b>>(bytes: &'b [u8]) -> Result<T, XdrError> {
     Ok(value)
 }
 
-/// Encodes a value without external payloads into a new buffer, for values that are small or rare.
+/// Encodes a value without external payloads into a new buffer. Use this for values that are small
+/// or rare.
 ///
 /// # Errors
-/// If the value is outside its bounds, or if it has a payload that is not in memory here.
+/// If the value exceeds a bound, or if it has an external payload.
 pub fn encode_whole<'b, T: Xdr<'b>>(value: &T) -> Result<Vec<u8>, XdrError> {
     let mut writer = Writer::new();
     value.encode(&mut writer);

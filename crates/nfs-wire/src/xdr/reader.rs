@@ -1,7 +1,7 @@
-//! Reads values from a message, which may still be arriving.
+//! Reads values from a message, which may not have arrived completely.
 //!
-//! Invariant: `bytes`, then `missing` bytes that are not in memory, then `tail` are the rest of the
-//! message. Only a payload may lie in the missing bytes.
+//! Invariant: the rest of the message consists of `bytes`, then `missing` bytes that are not in
+//! memory, then `tail`. Only a payload may lie in the missing bytes.
 
 use super::values::PAYLOAD_BYTES_MAX;
 use super::{Payload, XdrError, padding};
@@ -12,7 +12,7 @@ pub struct Reader<'b> {
     bytes: &'b [u8],
     missing: usize,
     tail: &'b [u8],
-    /// The length of the whole message, to tell the position.
+    /// The length of the whole message. The current position is computed from it.
     total: usize,
     place: Option<Place>,
 }
@@ -35,33 +35,34 @@ impl Place {
 }
 
 impl<'b> Reader<'b> {
-    /// Reads a message that is in memory as a whole.
+    /// Creates a reader for a message that is completely in memory.
     #[must_use]
     #[inline]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self { bytes, missing: 0, tail: &[], total: bytes.len(), place: None }
     }
 
-    /// Reads the first bytes of a message of `total` bytes. A payload that has not arrived as a
-    /// whole is decoded as [`Payload::Elsewhere`], and [`Reader::place`] returns its location, so
-    /// that the caller can receive it where it is needed. Any other value in the part that has not
-    /// arrived is refused with [`XdrError::Absent`].
+    /// Creates a reader for the first bytes of a message of `total` bytes. If a payload has not
+    /// arrived completely, it is decoded as [`Payload::Elsewhere`], and [`Reader::place`] returns
+    /// its location, so that the caller can receive it directly into its destination. Any other
+    /// value that has not arrived is refused with [`XdrError::Absent`].
     #[must_use]
     pub const fn partial(first: &'b [u8], total: usize) -> Self {
         let missing = total.saturating_sub(first.len());
         Self { bytes: first, missing, tail: &[], total: first.len() + missing, place: None }
     }
 
-    /// Reads a message whose payload was received elsewhere. `head` ends where the payload starts
-    /// or inside it, `missing` bytes of the payload are elsewhere, and `tail` starts with the
-    /// payload's padding, or with the end of the payload.
+    /// Creates a reader for a message whose payload was received elsewhere. `head` ends at the
+    /// start of the payload or inside it, `missing` is the number of payload bytes that are
+    /// elsewhere, and `tail` starts with the end of the payload or with its padding.
     #[must_use]
     pub const fn around(head: &'b [u8], missing: usize, tail: &'b [u8]) -> Self {
         let total = head.len() + missing + tail.len();
         Self { bytes: head, missing, tail, total, place: None }
     }
 
-    /// Returns the number of bytes of the message that were not read yet, arrived or not.
+    /// Returns the number of bytes of the message that were not read yet, including those that have
+    /// not arrived.
     #[must_use]
     #[inline]
     pub const fn left(&self) -> usize {
@@ -75,13 +76,13 @@ impl<'b> Reader<'b> {
         self.total - self.left()
     }
 
-    /// Returns the location of the last payload that was found to be elsewhere.
+    /// Returns the location of the last payload that was decoded as [`Payload::Elsewhere`].
     #[must_use]
     pub const fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// Returns the bytes that were not read yet and are in memory here.
+    /// Returns the bytes that were not read yet, up to the first byte that is not in memory.
     #[must_use]
     #[inline]
     pub const fn rest(&self) -> &'b [u8] {
@@ -91,7 +92,7 @@ impl<'b> Reader<'b> {
     /// Checks that the whole message was read.
     ///
     /// # Errors
-    /// If there are bytes left.
+    /// If there are bytes that were not read.
     pub const fn finish(&self) -> Result<(), XdrError> {
         match self.left() {
             0 => Ok(()),
@@ -99,7 +100,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Takes `length` bytes without padding.
+    /// Reads `length` bytes that have no padding.
     ///
     /// # Errors
     /// If the message is shorter, or if the bytes have not arrived.
@@ -115,7 +116,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Takes `length` bytes and their padding, and returns the bytes.
+    /// Reads `length` bytes and their padding. Returns the bytes without the padding.
     ///
     /// # Errors
     /// If the message is shorter, or if the bytes have not arrived.
@@ -127,7 +128,7 @@ impl<'b> Reader<'b> {
         self.raw(whole).map(|bytes| &bytes[..length])
     }
 
-    /// Takes a 32-bit number.
+    /// Reads a 32-bit number.
     ///
     /// # Errors
     /// If the message is shorter, or if the bytes have not arrived.
@@ -140,7 +141,7 @@ impl<'b> Reader<'b> {
         Err(self.lacks(4))
     }
 
-    /// Takes a 64-bit number.
+    /// Reads a 64-bit number.
     ///
     /// # Errors
     /// If the message is shorter, or if the bytes have not arrived.
@@ -153,8 +154,8 @@ impl<'b> Reader<'b> {
         Err(self.lacks(8))
     }
 
-    /// Takes a count of items of at least `least` bytes each, of which there may be at most
-    /// `bound`. When this succeeds, memory for so many items may be allocated.
+    /// Reads a count of items of at least `least` bytes each. There may be at most `bound` items.
+    /// If this succeeds, the caller may allocate memory for all items.
     ///
     /// # Errors
     /// If the count is larger than `bound`, or if the message is too short for so many items.
@@ -171,8 +172,8 @@ impl<'b> Reader<'b> {
         Ok(count)
     }
 
-    /// Takes a payload with its length and padding. A payload that is not in memory as a whole is
-    /// noted as the reader's [`place`](Self::place).
+    /// Reads the length of a payload, the payload and its padding. If the payload is not completely
+    /// in memory, [`Reader::place`] returns its location afterwards.
     ///
     /// # Errors
     /// If the payload is too long, or longer than the rest of the message.
@@ -200,7 +201,7 @@ impl<'b> Reader<'b> {
         Ok(Payload::Elsewhere(length))
     }
 
-    /// Returns the error for a value of `needed` bytes that is not in memory here.
+    /// Returns the error for a value of `needed` bytes that is not completely in memory.
     #[cold]
     const fn lacks(&self, needed: usize) -> XdrError {
         let left = self.left();

@@ -1,11 +1,11 @@
-//! Descriptions of encodings, for the documents and for the generator of messages.
+//! Descriptions of encodings, for the documents and for the generator of test messages.
 
 use std::fmt;
 
 /// The encoding of a type.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// No bytes.
+    /// An encoding without any bytes.
     Void,
     /// An unsigned number of 32 bits.
     U32,
@@ -15,11 +15,11 @@ pub enum Shape {
     U64,
     /// A signed number of 64 bits.
     I64,
-    /// A 32-bit 0 or 1.
+    /// A 32-bit number that is 0 (false) or 1 (true).
     Bool,
-    /// So many bytes and their padding.
+    /// This number of bytes, and their padding.
     Fixed(usize),
-    /// A length, so many bytes, and their padding.
+    /// A length, that number of bytes, and their padding.
     Opaque {
         /// The maximum length in bytes.
         bytes_max: usize,
@@ -28,14 +28,14 @@ pub enum Shape {
     Payload,
     /// A bool, and the value if the bool is true.
     Option(&'static Shape),
-    /// A count and so many items.
+    /// A count, and that number of items.
     List {
         /// The encoding of each item.
         item: &'static Shape,
         /// The maximum number of items.
         count_max: usize,
     },
-    /// Items that each follow a true, and a false after the last.
+    /// A linked list: each item is preceded by a true, and a false follows the last item.
     Chain {
         /// The encoding of each item.
         item: &'static Shape,
@@ -49,7 +49,7 @@ pub enum Shape {
         /// The names and encodings of the fields.
         fields: &'static [(&'static str, &'static Shape)],
     },
-    /// A 32-bit number from a list.
+    /// A 32-bit number, which must be one of the listed numbers.
     Enum {
         /// The name of the type.
         name: &'static str,
@@ -83,7 +83,7 @@ pub enum Shape {
 pub struct Layout(pub &'static Shape);
 
 impl Shape {
-    /// Returns the name of a declared type; `None` for a type without a name of its own.
+    /// Returns the name of a declared type; `None` for a type that was not declared with a name.
     #[must_use]
     pub const fn name(&self) -> Option<&'static str> {
         match self {
@@ -95,7 +95,7 @@ impl Shape {
         }
     }
 
-    /// Returns whether a union has an arm of its own for a discriminant.
+    /// Returns true if a union has a listed arm for this discriminant.
     #[must_use]
     pub fn has_arm(&self, discriminant: u32) -> bool {
         match self {
@@ -104,7 +104,7 @@ impl Shape {
         }
     }
 
-    /// Returns the encodings that this one is made of.
+    /// Returns the encodings of the parts of this one: its fields, arms or items.
     #[must_use]
     pub fn parts(&self) -> Vec<&'static Self> {
         match self {
@@ -120,7 +120,7 @@ impl Shape {
     }
 }
 
-/// A reference to an encoding: its name if it has one, else what it is made of.
+/// Formats a reference to an encoding: the name of its type if it has one, otherwise its parts.
 impl fmt::Display for Shape {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The types that declarations are made of: numbers, bytes, lists, options, payloads.
+//! The basic types of declarations: numbers, bytes, lists, options and payloads.
 //!
 //! Invariant: a value with a variable length has a bound, which decoding and encoding check.
 
@@ -10,30 +10,31 @@ use super::{Reader, Shape, Writer, Xdr, XdrError};
 /// The maximum length of the data of one READ or WRITE, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of variable length, at most `MAX`, that are borrowed from the message. Strings are also
-/// of this type, since NFS does not promise that names are valid UTF-8.
+/// At most `MAX` bytes, which are borrowed from the message. This type is used for strings, too,
+/// because names in NFS need not be valid UTF-8.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opaque<'b, const MAX: usize>(pub &'b [u8]);
 
 /// The data of a READ or WRITE, which this crate never copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Payload<'b> {
-    /// The data lies in the message.
+    /// The data is in the message.
     Here(&'b [u8]),
-    /// The data, of this length in bytes, is not in the message here: see [`Reader::place`] and
-    /// [`Writer::payload`].
+    /// The data is not in the message's bytes. The value is its length in bytes. See
+    /// [`Reader::place`] and [`Writer::payload`].
     Elsewhere(usize),
 }
 
-/// A counted list of at most `MAX` items.
+/// A list of at most `MAX` items, which is encoded with its count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List<T, const MAX: usize>(pub Vec<T>);
 
-/// A linked list of at most `MAX` items: each item follows a true, and the list ends with a false.
+/// A linked list of at most `MAX` items. Each item is preceded by a true, and a false follows the
+/// last item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chain<T, const MAX: usize>(pub Vec<T>);
 
-/// A counted list of at most `MAX` small items, which needs no allocation.
+/// A list of at most `MAX` small items, which is encoded with its count and needs no allocation.
 #[derive(Clone, Copy)]
 pub struct Inline<T, const MAX: usize> {
     items: [T; MAX],
@@ -54,7 +55,7 @@ impl<const MAX: usize> fmt::Debug for Opaque<'_, MAX> {
 }
 
 impl Payload<'_> {
-    /// Returns the number of bytes of data.
+    /// Returns the length of the data in bytes.
     #[must_use]
     #[inline]
     pub const fn length(&self) -> usize {
@@ -75,7 +76,7 @@ impl fmt::Debug for Payload<'_> {
 }
 
 impl<T: Copy + Default, const MAX: usize> Inline<T, MAX> {
-    /// Returns a list of these items; `None` if they are more than `MAX`.
+    /// Returns a list of these items; `None` if there are more than `MAX`.
     #[must_use]
     pub fn new(from: &[T]) -> Option<Self> {
         let mut items = [T::default(); MAX];

@@ -1,14 +1,16 @@
-//! Writes values into a buffer, and leaves out the data that is elsewhere.
+//! Encodes values into a buffer. External payloads are left out.
 //!
-//! Invariant: the message is `bytes` with each gap's payload inserted at the gap's position. The
-//! gaps are in ascending order. After a fault, nothing is appended any more.
+//! Invariants: the message consists of `bytes`, with the payload of each gap inserted at the gap's
+//! position. The gaps are sorted by position. After a fault, nothing is appended.
 
 use super::{XdrError, padding};
 
-/// The maximum number of external payloads in one message. A compound may read several times.
+/// The maximum number of external payloads in one message. The reply to a compound may have
+/// several.
 pub const PAYLOADS_MAX: usize = 16;
 
-/// The limit for a message if the caller sets none, in bytes without payloads.
+/// The maximum length of a message in bytes, without payloads, unless the caller sets another
+/// limit.
 const LIMIT_DEFAULT: usize = 16 << 20;
 
 /// Collects an encoded message. The buffer is reused: see [`Writer::clear`].
@@ -17,29 +19,29 @@ pub struct Writer {
     bytes: Vec<u8>,
     gaps: [Gap; PAYLOADS_MAX],
     gap_count: usize,
-    /// The sum of the lengths of all payloads.
+    /// The sum of the lengths of all external payloads.
     outside: usize,
     limit: usize,
     fault: Option<XdrError>,
 }
 
-/// The position of a payload among the bytes, and its length.
+/// The position and the length of an external payload.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
     at: usize,
     length: usize,
 }
 
-/// A part of a finished message, in the order of sending.
+/// A piece of a finished message. The pieces must be sent in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'w> {
-    /// Encoded bytes.
+    /// Encoded bytes of the message.
     Bytes(&'w [u8]),
-    /// The number of bytes of the next payload, which the caller sends from where they are.
+    /// The length of the next external payload, which the caller inserts here.
     Payload(usize),
 }
 
-/// A state of the writer to return to.
+/// A state of the writer to which [`Writer::rewind`] can return.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     bytes: usize,
@@ -48,7 +50,7 @@ pub struct Mark {
     fault: Option<XdrError>,
 }
 
-/// The position of a number that is written later, with [`Writer::patch`].
+/// The position of a number that [`Writer::patch`] fills in later.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(usize);
 
@@ -59,13 +61,13 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Returns an empty writer with an empty buffer.
+    /// Creates a writer without an allocated buffer.
     #[must_use]
     pub const fn new() -> Self {
         Self::from_buffer(Vec::new())
     }
 
-    /// Returns a writer that appends to `buffer`, which is part of the message.
+    /// Creates a writer that appends to `buffer`, whose bytes are the start of the message.
     #[must_use]
     pub const fn from_buffer(buffer: Vec<u8>) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Empties the writer for another message, keeping the memory and the limit.
+    /// Empties the writer for another message. The memory and the limit are kept.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -87,8 +89,8 @@ impl Writer {
         self.fault = None;
     }
 
-    /// Sets the maximum length of the message, with its payloads. A value that does not fit is not
-    /// appended, and is the writer's fault [`XdrError::Limit`].
+    /// Sets the maximum length of the message, including external payloads. A value that does not
+    /// fit is not appended, and sets the fault [`XdrError::Limit`].
     pub const fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -99,21 +101,21 @@ impl Writer {
         self.limit.saturating_sub(self.length())
     }
 
-    /// Returns the length of the message so far, with its payloads.
+    /// Returns the length of the message so far, including external payloads.
     #[must_use]
     #[inline]
     pub const fn length(&self) -> usize {
         self.bytes.len() + self.outside
     }
 
-    /// Returns the first fault; a message with a fault must not be sent.
+    /// Returns the first fault; `None` if there was none. A message with a fault must not be sent.
     #[must_use]
     #[inline]
     pub const fn fault(&self) -> Option<XdrError> {
         self.fault
     }
 
-    /// Notes a fault, unless there is one already.
+    /// Sets the fault, unless there is already a fault.
     #[cold]
     pub fn fail(&mut self, error: XdrError) {
         self.fault.get_or_insert(error);
@@ -131,7 +133,7 @@ impl Writer {
         self.append(&value.to_be_bytes());
     }
 
-    /// Appends a count of items, of which there may be at most `bound`.
+    /// Appends a count of items. Sets a fault if it is larger than `bound`.
     #[inline]
     pub fn count(&mut self, count: usize, bound: usize) {
         match u32::try_from(count) {
@@ -140,21 +142,21 @@ impl Writer {
         }
     }
 
-    /// Appends bytes that are encoded already, without length or padding.
+    /// Appends bytes that are already encoded.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.append(bytes);
     }
 
-    /// Appends bytes and their padding, without their length.
+    /// Appends bytes and their padding, but not their length.
     #[inline]
     pub fn padded(&mut self, bytes: &[u8]) {
         self.append(bytes);
         self.append(&[0; 3][..padding(bytes.len())]);
     }
 
-    /// Appends the length of a payload and its padding, and leaves a gap for its bytes.
-    /// [`Writer::pieces`] tells the caller where to send them.
+    /// Appends the length of an external payload and its padding. [`Writer::pieces`] returns the
+    /// position at which the caller must insert the payload.
     pub fn payload(&mut self, length: usize) {
         if self.gap_count == PAYLOADS_MAX {
             return self.fail(XdrError::TooMany { count: PAYLOADS_MAX + 1, bound: PAYLOADS_MAX });
@@ -171,21 +173,21 @@ impl Writer {
         self.append(&[0; 3][..padding(length)]);
     }
 
-    /// Appends a number that is known later.
+    /// Appends a placeholder for a 32-bit number that [`Writer::patch`] fills in later.
     pub fn reserve(&mut self) -> Slot {
         let slot = Slot(self.bytes.len());
         self.u32(0);
         slot
     }
 
-    /// Writes the number of a slot that [`Writer::reserve`] returned.
+    /// Fills in a number at the position that [`Writer::reserve`] returned.
     pub fn patch(&mut self, slot: Slot, value: u32) {
         if let Some(place) = self.bytes.get_mut(slot.0..slot.0 + 4) {
             place.copy_from_slice(&value.to_be_bytes());
         }
     }
 
-    /// Returns the number of bytes, with payloads, that were appended after the number of a slot.
+    /// Returns the number of bytes after the number at a position, including external payloads.
     #[must_use]
     pub fn length_after(&self, slot: Slot) -> usize {
         let gaps = self.gaps[..self.gap_count].iter();
@@ -193,8 +195,8 @@ impl Writer {
         self.bytes.len().saturating_sub(slot.0 + 4) + outside
     }
 
-    /// Appends a true and the item of a linked list, unless the message would then be longer than
-    /// `length_max` bytes. Returns whether the item was appended.
+    /// Appends a true and an item of a linked list, unless the message would then be longer than
+    /// `length_max` bytes. Returns true if the item was appended.
     pub fn chain_item<'b, T: super::Xdr<'b>>(&mut self, item: &T, length_max: usize) -> bool {
         let mark = self.mark();
         self.u32(1);
@@ -206,12 +208,12 @@ impl Writer {
         fits
     }
 
-    /// Appends the false that ends a linked list.
+    /// Appends the false at the end of a linked list.
     pub fn chain_end(&mut self) {
         self.u32(0);
     }
 
-    /// Returns the current state, to return to it if what follows does not fit.
+    /// Returns the current state, to which the caller can return if the next value does not fit.
     #[must_use]
     pub const fn mark(&self) -> Mark {
         Mark {
@@ -222,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// Removes everything that was appended after the mark, and the faults of it.
+    /// Removes everything that was appended after the mark, and faults that occurred after it.
     pub fn rewind(&mut self, mark: Mark) {
         self.bytes.truncate(mark.bytes);
         self.gap_count = mark.gap_count;
@@ -230,7 +232,7 @@ impl Writer {
         self.fault = mark.fault;
     }
 
-    /// Returns the parts of the message in the order of sending.
+    /// Returns the pieces of the message, in the order in which they must be sent.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let gaps = &self.gaps[..self.gap_count];
         let starts = std::iter::once(0).chain(gaps.iter().map(|gap| gap.at));
@@ -242,13 +244,13 @@ impl Writer {
         })
     }
 
-    /// Returns the number of payloads that the caller sends.
+    /// Returns the number of external payloads.
     #[must_use]
     pub const fn payload_count(&self) -> usize {
         self.gap_count
     }
 
-    /// Returns the encoded bytes, without the payloads.
+    /// Returns the encoded bytes, without external payloads.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -267,7 +269,7 @@ impl Writer {
         }
     }
 
-    /// Returns the buffer, to use its memory elsewhere.
+    /// Returns the buffer, so that its memory can be used for something else.
     #[must_use]
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes

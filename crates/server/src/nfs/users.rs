@@ -1,6 +1,6 @@
 //! The users of NFS clients: finds the caller of an operation from the credentials in a call.
 //!
-//! Invariant: a user is admitted under the access rules that are in force. When the rules change,
+//! Invariant: a user is admitted according to the current access rules. When the rules change,
 //! every user is checked again at the user's next call.
 
 use std::collections::HashMap;
