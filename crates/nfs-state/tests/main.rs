@@ -2,6 +2,7 @@
 //!
 //! They are one binary, because linking many takes longer than running them.
 
+mod callback_model;
 mod callbacks;
 mod clients;
 mod common;

@@ -9,13 +9,16 @@
 //! - Each callback ends once: with the client's reply, at its deadline, or with its client.
 //!
 //! ```text
-//!          slot and connection                 reply
-//! waiting ─────────────────────► in flight ─────────────► done
+//!          slot and connection                reply
+//! waiting ─────────────────────► in flight ─────────────► ended
 //!    ▲ ▲                          │  │   ▲
-//!    │ └─session ended, postponed─┘  │   │ another connection
-//!    │                               ▼   │
-//!    └───────session ended──────── stranded      deadline: timed out, from anywhere
+//!    │ └─session ended, postponed─┘  │   │ repeat, perhaps on another connection
+//!    │           connection lost, or ▼   │
+//!    └───session ended────── client busy: stranded
 //! ```
+//!
+//! At its deadline, a callback ends in every phase. If it has a slot, it occupies the slot until the
+//! client replies or the session ends.
 
 mod slots;
 mod table;

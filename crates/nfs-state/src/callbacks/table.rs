@@ -29,7 +29,7 @@ pub enum CallbackReply {
     Done(u32),
     /// CB_SEQUENCE succeeded, and the operation behind it is to be sent again later.
     Postponed,
-    /// CB_SEQUENCE itself is to be sent again later.
+    /// CB_SEQUENCE itself is to be sent again later, with the same number.
     Busy,
     /// CB_SEQUENCE failed: the client does not know the session, or has other numbers.
     SessionFault,

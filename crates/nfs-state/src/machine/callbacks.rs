@@ -106,6 +106,9 @@ impl NfsState {
     fn send_one(&mut self, client: ClientKey, now: Moment) -> Option<CallbackToSend> {
         let repeated = self.callbacks.of_client(client).find_map(|(key, callback)| {
             let Phase::Stranded { session, slot } = callback.phase else { return None };
+            if callback.not_before > now {
+                return None;
+            }
             let connection = self.sessions.get(session)?.back_connection()?;
             Some((key, session, slot, connection))
         });
@@ -169,12 +172,17 @@ impl NfsState {
     ) {
         let Some(session) = self.sessions.get_mut(session_key) else { return };
         let Some(key) = session.back_slots.user(slot, sequence) else { return };
-        let is_fault = reply == CallbackReply::SessionFault;
-        let is_processed = matches!(reply, CallbackReply::Done(_) | CallbackReply::Postponed);
-        session.back_slots.free(slot, is_processed, is_fault);
-        session.has_back_fault |= is_fault;
-        session.is_back_silent = false;
         let Some(callback) = self.callbacks.get_mut(key) else { return };
+        session.is_back_silent = false;
+        if reply == CallbackReply::Busy {
+            // The client may be processing this number, so the slot keeps it.
+            callback.phase = Phase::Stranded { session: session_key, slot };
+            callback.not_before = now.after(CALLBACK_RETRY_TIME);
+            return;
+        }
+        let is_fault = reply == CallbackReply::SessionFault;
+        session.back_slots.free(slot, !is_fault, is_fault);
+        session.has_back_fault |= is_fault;
         callback.phase = Phase::Waiting;
         match reply {
             CallbackReply::Done(status) => {
@@ -183,13 +191,11 @@ impl NfsState {
             _ if callback.is_over => {
                 self.callbacks.remove(key);
             }
-            CallbackReply::Postponed | CallbackReply::Busy => {
-                callback.not_before = now.after(CALLBACK_RETRY_TIME);
-                // The slot is free for others.
-                let client = callback.client;
-                self.callbacks.touch(client);
-            }
-            CallbackReply::SessionFault => {
+            CallbackReply::Postponed | CallbackReply::Busy | CallbackReply::SessionFault => {
+                if !is_fault {
+                    callback.not_before = now.after(CALLBACK_RETRY_TIME);
+                }
+                // Other callbacks may use the slot, or this one may use another session.
                 let client = callback.client;
                 self.callbacks.touch(client);
             }
@@ -207,12 +213,11 @@ impl NfsState {
             {
                 session.is_back_silent = true;
             }
-            if callback.is_over {
-                continue;
-            }
-            if callback.deadline <= now {
+            let is_in_flight = matches!(callback.phase, Phase::InFlight { .. });
+            if callback.deadline <= now && !callback.is_over {
                 late.push(key);
-            } else if callback.phase == Phase::Waiting && callback.not_before <= now {
+            }
+            if !is_in_flight && callback.not_before <= now {
                 due.push(callback.client);
             }
         }
@@ -253,6 +258,7 @@ impl NfsState {
             match callback.phase {
                 Phase::InFlight { slot, connection, .. } if connection == lost => {
                     callback.phase = Phase::Stranded { session, slot };
+                    callback.not_before = Moment::default();
                 }
                 _ => {}
             }
