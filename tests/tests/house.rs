@@ -40,6 +40,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-types",
             "dafs-memory",
             "dafs-wire",
+            "dafs-nfs-wire",
+            "dafs-nfs-state",
             "dafs-ops",
             "dafs-dat",
             "dafs-gss",

@@ -82,6 +82,10 @@ fn modules_of(folder: &str) -> BTreeMap<Module, String> {
 fn code_of(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    // A visibility such as `pub(in path)` names a module without importing it.
+    let mut parts = code.split("pub(in ");
+    let first = parts.next().unwrap().to_owned();
+    let code = parts.fold(first, |code, part| code + "pub" + part.split_once(')').unwrap().1);
     // No string in the code contains two slashes followed by a brace.
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }

@@ -522,7 +522,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
     }
     if let Some(seconds) = arguments.transfer_patience {
-        config.transfer_patience = Duration::from_secs(seconds.clamp(1, 3600));
+        config.patience.transfer = Duration::from_secs(seconds.clamp(1, 3600));
     }
     config.direct_reads = arguments.direct_reads.unwrap_or(true);
     config.password_file = arguments.password_file.clone();

@@ -15,7 +15,7 @@ use dafs_types::{Moment, SessionId};
 use dafs_wire::ByteOrder;
 
 use crate::access::authorize::PeerFacts;
-use crate::guests::Guests;
+use crate::guests::table::Guests;
 use crate::meter::Traffic;
 use crate::moving::stalls::Stalls;
 use crate::reply_to::ChainId;

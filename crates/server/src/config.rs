@@ -51,13 +51,8 @@ pub struct ServerConfig {
     /// The TLS settings, which apply to TCP clients that start with TLS or to all TCP clients.
     /// `None` turns TLS off.
     pub tls: Option<TlsServer>,
-    /// How long a change of a fencing list waits for the transfers of a client that is fenced out.
-    /// After that time the server breaks the client's connection.
-    pub fence_patience: Duration,
-    /// How long the transfers of a connection may block other requests, in addition to the time
-    /// that the transfers' bytes take at 512 KiB per second. After that time the server breaks the
-    /// connection.
-    pub transfer_patience: Duration,
+    /// How long the server waits for a client before it breaks the client's connection.
+    pub patience: Patience,
     /// True if a client on this host that holds a read delegation may receive the file's
     /// descriptor, to read the file without messages.
     pub direct_reads: bool,
@@ -70,9 +65,29 @@ pub struct ServerConfig {
     /// tests.
     #[doc(hidden)]
     pub defect: Option<Defect>,
+}
+
+/// How long a server waits for a client before it breaks the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
     /// How long the establishment of a connection may take. Afterwards the client has
     /// [`AuthPolicy::timeout`] to authenticate.
-    pub connect_timeout: Duration,
+    pub connect: Duration,
+    /// How long a change of a fencing list waits for the transfers of a client that is fenced out.
+    pub fence: Duration,
+    /// How long the transfers of a connection may block other requests, in addition to the time
+    /// that the transfers' bytes take at 512 KiB per second.
+    pub transfer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            fence: Duration::from_secs(2),
+            transfer: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Default for ServerConfig {
@@ -113,13 +128,11 @@ impl Default for ServerConfig {
             crc: false,
             journal: None,
             tls: None,
-            fence_patience: Duration::from_secs(2),
-            transfer_patience: Duration::from_secs(10),
+            patience: Patience::default(),
             direct_reads: true,
             nfs: None,
             metrics: true,
             defect: None,
-            connect_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -65,7 +65,7 @@ pub use access::live::{LiveVersion, Reloader};
 pub use access::one_time::OneTimeUser;
 pub use access::passwords::{PasswordError, PasswordFile};
 pub use access::rule_text::{RuleError, authentication_named};
-pub use config::{REACTORS_MAX, ServerConfig, ServerError};
+pub use config::{Patience, REACTORS_MAX, ServerConfig, ServerError};
 #[doc(hidden)]
 pub use dafs_files::defect::Defect;
 pub use dafs_files::ledger::{JournalConfig, LedgerError};

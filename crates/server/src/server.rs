@@ -60,7 +60,7 @@ impl Server {
             let interface = ServingInterface::serving(InterfaceConfig {
                 wait,
                 endpoints_max: config.sessions.channels_max as usize + 64,
-                connect_timeout: config.connect_timeout,
+                connect_timeout: config.patience.connect,
                 tls: config.tls.clone(),
                 owner,
                 group: group.clone(),

@@ -109,7 +109,7 @@ pub(crate) fn start(
         entrance: Entrance::new(config, &store, live.clone(), kerberos, entropy),
         whole_store: store,
         pool,
-        channels: Channels::new(config.transfer_patience, reactors),
+        channels: Channels::new(config.patience.transfer, reactors),
         tasks: Tasks::default(),
         batches,
         loans: Loans::new(config),

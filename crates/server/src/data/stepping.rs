@@ -404,8 +404,8 @@ impl Reactor<'_> {
 
     // ---- ranges -----------------------------------------------------------------------
 
-    /// Continues a task that works on a range of a file. The pool does the work, because it may take
-    /// long.
+    /// Continues a task that works on a range of a file. The pool does the work, because it may
+    /// take long.
     pub(crate) fn step_range(&mut self, id: TaskId, to: ReplyTo, task: &mut RangeTask) -> Step {
         let by = self.party_of(to).ok();
         if let Some(outcome) = self.files().check_range_task(by, task) {

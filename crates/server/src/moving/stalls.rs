@@ -9,7 +9,7 @@
 //! While a request waits, each direction of a connection must move bytes at [`RATE_MIN`] or faster.
 //! The lateness of a direction is the time that other requests have waited for it, minus the time
 //! that the bytes moved since then take at that rate. The limit of lateness is
-//! [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience) plus the time that
+//! [`Patience::transfer`](crate::Patience::transfer) plus the time that
 //! the oldest transfer takes at that rate. A connection over the limit is broken, which ends its
 //! transfers, so that the waiting requests continue. Moved bytes reduce the lateness only by the
 //! time that they take themselves, so many small transfers give a client no additional time. While

@@ -9,7 +9,11 @@ use dafs_nfs_wire::rpc::{self, Auth, AuthStat, Outcome, Rejected, ReplyBody, Ver
 use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{SequenceNumber, StreamId};
 
-use super::{v3, v4};
+use super::recent::Recent;
+use super::users::Users;
+use super::v3::suspended::Suspended as SuspendedV3;
+use super::v4::state::State;
+use super::v4::waiting::Compound;
 use crate::reply_to::ReplyTo;
 
 /// The identity of a call: its connection, its number on that connection, and its user.
@@ -35,9 +39,9 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) enum Suspended {
     /// A call of NFS version 3.
-    V3(v3::Suspended),
+    V3(SuspendedV3),
     /// A compound of NFSv4.
-    V4(Box<v4::Compound>),
+    V4(Box<Compound>),
 }
 
 /// The calls that wait for operations on files.
@@ -46,6 +50,15 @@ pub(super) struct Calls {
     waiting: Slab<Waiting>,
     /// The call whose operation is being started.
     reserved: Option<Key<Waiting>>,
+}
+
+/// The parts of the service that are needed to serve a call.
+pub(super) struct Desk<'f> {
+    pub calls: &'f mut Calls,
+    pub writer: &'f mut Writer,
+    pub users: &'f mut Users,
+    pub recent: &'f mut Recent,
+    pub v4: &'f mut State,
 }
 
 /// The progress of a call.

@@ -19,7 +19,7 @@ use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_
 use dafs_nfs_wire::xdr::{Piece, Reader, Writer};
 use dafs_types::Credentials;
 
-use super::calls::{self, CallId, Calls, Progress, Suspended};
+use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
 use super::recent::Recent;
 use super::users::{User, Users};
@@ -51,15 +51,6 @@ struct Link {
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
-}
-
-/// The parts of [`Front`] that are needed to execute a call.
-pub(super) struct Desk<'f> {
-    pub calls: &'f mut Calls,
-    pub writer: &'f mut Writer,
-    pub users: &'f mut Users,
-    pub recent: &'f mut Recent,
-    pub v4: &'f mut v4::State,
 }
 
 impl Front {

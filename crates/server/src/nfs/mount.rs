@@ -8,8 +8,7 @@ use dafs_nfs_wire::xdr::{Chain, Inline, Opaque, Reader, Xdr};
 use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, ObjectType};
 
-use super::calls::{self, CallId, Progress};
-use super::front::Desk;
+use super::calls::{self, CallId, Desk, Progress};
 use crate::reactor::Reactor;
 
 /// Executes a call of MOUNT.

@@ -23,7 +23,7 @@
 //! The change does not wait for requests that are checked again later: writes whose bytes are
 //! verified before they reach the file, SETATTR_DIRECT, and requests that wait for busy names. A
 //! client that stalls its transfers delays a change for at most
-//! [`crate::ServerConfig::fence_patience`]; then its connection is broken.
+//! [`crate::Patience::fence`]; then its connection is broken.
 //!
 //! The data of requests that had their replies before the change is kept, even if it is only in the
 //! cache.
@@ -73,7 +73,7 @@ impl Fencing {
         Self {
             changes: BTreeMap::new(),
             next: 0,
-            patience: config.fence_patience,
+            patience: config.patience.fence,
             has_warned: false,
             answers_early: config.defect == Some(Defect::AnswerFencesEarly),
         }

@@ -148,7 +148,7 @@ fn a_fence_that_falls_while_a_batch_is_held_bars_it() {
 #[test]
 fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
     for transport in transports() {
-        let fixture = Fixture::with(|config| config.fence_patience = Duration::from_millis(50));
+        let fixture = Fixture::with(|config| config.patience.fence = Duration::from_millis(50));
         std::fs::write(fixture.local("file"), pattern(200_000, 3)).unwrap();
         let (client, owner) = fixture.connect_with(transport, &named("owner"));
         let options = WireOptions { requests_max: 8, ..WireOptions::default() };

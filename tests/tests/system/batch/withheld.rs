@@ -38,7 +38,7 @@ fn submit_until(batcher: &mut Batcher, wanted: Status) {
 }
 
 fn fixture(patience: Duration) -> Fixture {
-    let fixture = Fixture::with(|config| config.transfer_patience = patience);
+    let fixture = Fixture::with(|config| config.patience.transfer = patience);
     std::fs::write(fixture.local("file"), pattern(1000, 1)).unwrap();
     fixture
 }

@@ -458,7 +458,7 @@ fn a_file_with_a_fencing_list_is_read_by_the_server_alone() {
     for object in [FenceObject::File, FenceObject::FileSystem] {
         let fixture = Fixture::with(|config| {
             lively(|_| {})(config);
-            config.fence_patience = Duration::from_millis(50);
+            config.patience.fence = Duration::from_millis(50);
         });
         std::fs::write(fixture.local("file"), b"content").unwrap();
         std::fs::write(fixture.local("silent"), b"content").unwrap();

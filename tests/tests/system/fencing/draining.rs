@@ -34,7 +34,7 @@ fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
         // The whole file stays in the cache, which keeps at most a sixteenth of a growing file. A
         // read of missing data waits for the writes to it.
         config.cache.arena_bytes = 16 * WRITES * LENGTH as usize;
-        config.fence_patience = patience;
+        config.patience.fence = patience;
         config.defect = defect;
     })
 }

@@ -295,7 +295,7 @@ fn silent_connections_keep_nobody_out_however_many_they_are() {
 #[test]
 fn a_connection_that_says_nothing_is_ended() {
     beside_with(
-        |config| config.connect_timeout = SHORT,
+        |config| config.patience.connect = SHORT,
         |_, address| {
             let silent: Vec<Control> = (0..20).map(|_| Control::connect(address)).collect();
             silent.iter().for_each(Control::ends);

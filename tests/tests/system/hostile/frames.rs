@@ -68,7 +68,7 @@ fn start_up_frames_that_cannot_be_end_the_connection() {
 fn half_a_start_and_then_silence_is_ended() {
     let short = Duration::from_secs(1);
     beside_with(
-        |config| config.connect_timeout = short,
+        |config| config.patience.connect = short,
         |address| {
             let whole = request(0x10, 2, &enhanced(DEPTH, &connect_data()));
             let cuts = [0, 1, 15, 16, 19, 20, 23, whole.len() - 1];

@@ -31,7 +31,7 @@ pub(super) struct Holdings {
 
 impl Process {
     pub(super) fn start() -> Self {
-        Self::patient(ServerConfig::default().connect_timeout)
+        Self::patient(ServerConfig::default().patience.connect)
     }
 
     /// Does the same with a longer limit for establishing a connection.
@@ -125,7 +125,7 @@ fn the_process_of_a_server() {
     let Ok(limit) = std::env::var(SERVES) else { return };
     let connect_timeout = Duration::from_millis(limit.parse().unwrap());
     let fixture = Fixture::with(|config| {
-        config.connect_timeout = connect_timeout;
+        config.patience.connect = connect_timeout;
         let timeout = &mut config.sessions.authentication.timeout;
         *timeout = connect_timeout.max(*timeout);
     });

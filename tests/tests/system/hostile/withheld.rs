@@ -24,7 +24,7 @@ const ADDRESS: u64 = 0x10000;
 const DROP: &[u8] = b"drop";
 
 fn fixture() -> Fixture {
-    Fixture::with(|config| config.transfer_patience = Duration::from_millis(200))
+    Fixture::with(|config| config.patience.transfer = Duration::from_millis(200))
 }
 
 fn buffer() -> DirectBuffer {
@@ -114,7 +114,7 @@ fn an_append_that_is_never_delivered_lets_others_append() {
 
 #[test]
 fn drop_by_drop_a_client_does_not_keep_others_from_appending() {
-    let fixture = Fixture::with(|config| config.transfer_patience = Duration::from_secs(1));
+    let fixture = Fixture::with(|config| config.patience.transfer = Duration::from_secs(1));
     std::fs::write(fixture.local("log"), b"").unwrap();
     let mut rogue = Rogue::logged_in(&fixture.address(Transport::Shm));
     let handle = rogue.lookup("log");
@@ -158,7 +158,7 @@ fn appends_of_one_client_take_turns_with_those_of_others() {
 /// memory, and one over TCP by hand. They use different reactors, if there are two.
 fn appenders(reactors: usize) -> (Fixture, Rogue, Wire, FileHandle) {
     let fixture = Fixture::with(|config| {
-        config.transfer_patience = 10 * HANG;
+        config.patience.transfer = 10 * HANG;
         config.reactors = reactors;
     });
     std::fs::write(fixture.local("log"), b"").unwrap();

@@ -10,13 +10,11 @@ use dafs_store::Attributes;
 use dafs_types::{FileHandle, ObjectType, SetAttributes, SetTime, Timestamp};
 
 use super::Service;
-
-/// The attributes of an object before an operation. `None` if they could not be read.
-pub(in super::super) type Before = Option<WccAttributes>;
+use super::suspended::Before;
 
 /// Returns the NFS status for a fault. After the status `Jukebox` a client sends its call again
 /// later.
-pub(in super::super) fn status_of(fault: impl Into<Fault>) -> Status {
+pub(super) fn status_of(fault: impl Into<Fault>) -> Status {
     match fault.into() {
         Fault::NotPermitted => Status::Perm,
         Fault::NotFound | Fault::NoXattr => Status::NoEnt,

@@ -9,6 +9,7 @@ mod convert;
 mod data;
 mod listing;
 mod names;
+pub(super) mod suspended;
 
 use dafs_files::caller::Caller;
 use dafs_files::outcome::NotDone;
@@ -18,29 +19,15 @@ use dafs_nfs_wire::xdr::{Reader, Xdr};
 use dafs_ops::Fault;
 use dafs_types::FileHandle;
 
-use super::calls::{self, CallId, Progress};
-use super::front::Desk;
+use super::calls::{self, CallId, Desk, Progress};
 use crate::guests::{GuestRead, GuestResult};
 use crate::reactor::Reactor;
 use crate::requests::handles;
 
-pub(super) use convert::{Before, status_of};
+use convert::status_of;
+use suspended::Before;
 
-/// The data that is needed to finish a call when its operation has ended.
-#[derive(Debug)]
-pub(super) enum Suspended {
-    /// A READ that waits for bytes of this file.
-    Read(FileHandle),
-    /// A WRITE to this file, which had these attributes before the call.
-    Write(FileHandle, Before),
-    /// A COMMIT of this file, which had these attributes before the call.
-    Commit(FileHandle, Before),
-    /// A SETATTR of this file, which had these attributes before the call.
-    SetAttributes(FileHandle, Before),
-    /// A CREATE of a file that exists and is being truncated: the file, its directory, and the
-    /// directory's attributes before the call.
-    Create(FileHandle, FileHandle, Before),
-}
+pub(super) use suspended::Suspended;
 
 /// A call of one procedure, and everything that is needed to execute it.
 struct Service<'s, 'f, 'r> {

@@ -14,9 +14,11 @@ use dafs_types::{
     AccessMask, FileHandle, FileSystemAttributes, ObjectType, StateId, Timestamp, limits,
 };
 
-use super::compound::{Awaits, Did, Service};
+use super::compound::Service;
+use super::convert;
+use super::fault::{Result, failed, not_done};
 use super::settings::settings_of;
-use super::{Result, convert, failed, not_done};
+use super::waiting::{Awaits, Did};
 use crate::task::{Task, Work};
 
 /// The texts to which the encoded attributes of an object refer.

@@ -10,11 +10,10 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use dafs_dat::EndpointId;
-use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{
-    Admitted, Caller as Asker, ConnectionId, PeerId, Principal, RequestKey, SequenceAsk, Sequenced,
+    Caller as Asker, ConnectionId, PeerId, Principal, RequestKey, SequenceAsk, Sequenced,
     Service as Protection, SessionId4,
 };
 use dafs_nfs_wire::nfs4::session::{SequenceArgs, SequenceDone, SequenceStatus};
@@ -22,115 +21,21 @@ use dafs_nfs_wire::nfs4::table::Position;
 use dafs_nfs_wire::nfs4::types::SessionId;
 use dafs_nfs_wire::nfs4::{
     Answer, CallReader, MINOR_VERSION_MAX, MINOR_VERSION_MIN, Operation, OperationKind, Reply,
-    ReplyWriter, StateId, Status,
+    ReplyWriter, Status,
 };
 use dafs_nfs_wire::rpc::Outcome;
 use dafs_nfs_wire::xdr::{Piece, Reader, Writer, Xdr};
-use dafs_types::{Credentials, FileHandle};
+use dafs_types::FileHandle;
 use smallvec::SmallVec;
 
 use super::convert::status_of_machine;
-use super::{Result, State, opens};
-use crate::guests::{GuestRead, GuestResult};
-use crate::nfs::calls::{self, CallId, Progress, Suspended};
-use crate::nfs::front::Desk;
+use super::fault::Result;
+use super::state::State;
+use super::waiting::{Awaits, CallFacts, Compound, Did, Ran, Sender};
+use crate::guests::GuestResult;
+use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
 use crate::nfs::users::User;
 use crate::reactor::Reactor;
-
-/// The sender of a call.
-#[derive(Clone, Debug)]
-pub(in super::super) struct Sender {
-    /// The connection on which the call has arrived.
-    pub link: LinkId,
-    /// The address of the client's machine.
-    pub address: IpAddr,
-    /// The credentials that the client states. If the client states none, those of the user
-    /// `nobody`.
-    pub credentials: Credentials,
-    /// True if the client states credentials.
-    pub has_credentials: bool,
-}
-
-/// A compound in progress.
-#[derive(Debug)]
-pub(in super::super) struct Compound {
-    pub id: CallId,
-    pub sender: Sender,
-    minor: u32,
-    count: u32,
-    /// The number of operations that were not executed yet.
-    left: u32,
-    /// The encoded operations that were not executed yet; empty unless the compound waits.
-    rest: Vec<u8>,
-    /// The reply so far, while the compound waits. At other times the reply is in [`Desk`].
-    writer: Writer,
-    reply: Option<ReplyWriter>,
-    /// The position in the reply at which the results of the compound begin.
-    body: usize,
-    pub request: Option<Admitted>,
-    /// The caller on whose behalf operations on files are executed. `None` before SEQUENCE.
-    pub by: Option<Caller>,
-    pub current: Option<FileHandle>,
-    pub saved: Option<FileHandle>,
-    /// The state id that the last operation returned. Clients refer to it by the special state id
-    /// with the sequence number 1 and zeros.
-    pub current_state: Option<StateId>,
-    pub saved_state: Option<StateId>,
-    /// The bytes that the READs of the compound have read, in the order of the reply.
-    pub reads: SmallVec<[GuestRead; 1]>,
-    /// The operation whose end the compound waits for.
-    pub awaits: Option<Awaits>,
-    /// The number of the journal record that must be durable before the reply is sent.
-    pub after: RecordNumber,
-    /// True if the failed operation has already written its result, so that no status must be
-    /// appended.
-    pub is_answered: bool,
-    /// True if the failed operation has written part of its result, which must be removed from the
-    /// reply.
-    pub takes_back: bool,
-    /// The size in bytes of the call that contains the compound.
-    bytes: u32,
-    /// A checksum of the operations. It shows whether a request with the same sequence number is a
-    /// repeat.
-    checksum: u64,
-}
-
-/// An operation that has started and not ended.
-#[derive(Debug)]
-pub(in super::super) enum Awaits {
-    /// The bytes of a READ.
-    Read,
-    /// The end of a WRITE.
-    Write,
-    /// The end of a COMMIT.
-    Commit,
-    /// The end of a SETATTR that sets these attributes.
-    SetAttributes(dafs_nfs_wire::nfs4::Bitmap),
-    /// The truncation of the file of an OPEN.
-    Open(Box<opens::Opening>),
-    /// The end of a CLOSE of the open with this state id.
-    Close(StateId),
-    /// The end of a LOCK; the value is the state id of the locks.
-    Lock(StateId),
-    /// The journal record that must be durable before the reply is sent. All operations have ended.
-    Record,
-}
-
-/// The progress of an operation.
-pub(super) enum Did {
-    /// The operation has ended, and its result is in the reply.
-    Written,
-    /// The compound waits.
-    Later,
-}
-
-/// The outcome of [`serve`] or [`resume`].
-pub(in super::super) enum Ran {
-    /// The reply is in the writer. The payloads of the reply are the bytes of these reads.
-    Done(SmallVec<[GuestRead; 1]>),
-    /// The compound waits.
-    Later,
-}
 
 /// A compound, and everything that is needed to execute it.
 pub(super) struct Service<'s, 'f, 'r> {
@@ -140,7 +45,7 @@ pub(super) struct Service<'s, 'f, 'r> {
 }
 
 /// Executes a call of COMPOUND.
-pub(in super::super) fn serve(
+pub(in crate::nfs) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
     sender: Sender,
@@ -165,8 +70,7 @@ pub(in super::super) fn serve(
     let mut compound = Box::new(Compound {
         id: CallId { link: sender.link, xid, user },
         sender,
-        minor,
-        count: call.count(),
+        call: CallFacts { minor, count: call.count(), bytes, checksum: checksum_of(operations) },
         left: call.count(),
         rest: Vec::new(),
         writer: Writer::new(),
@@ -183,15 +87,13 @@ pub(in super::super) fn serve(
         after: RecordNumber(0),
         is_answered: false,
         takes_back: false,
-        bytes,
-        checksum: checksum_of(operations),
     });
     let ran = Service { desk, reactor, c: &mut compound }.run(operations);
     follow(desk, reactor, compound, ran)
 }
 
 /// Continues a compound whose operation has ended.
-pub(in super::super) fn resume(
+pub(in crate::nfs) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
     mut compound: Box<Compound>,
@@ -211,7 +113,7 @@ pub(in super::super) fn resume(
 }
 
 /// Writes the kept reply of a repeated request. Returns false if no reply was kept.
-pub(in super::super) fn repeat(state: &State, writer: &mut Writer, key: RequestKey) -> bool {
+pub(in crate::nfs) fn repeat(state: &State, writer: &mut Writer, key: RequestKey) -> bool {
     match state.machine.kept_reply(key) {
         Some(kept) => {
             writer.raw(kept);
@@ -260,13 +162,6 @@ fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Co
     Ran::Done(std::mem::take(&mut compound.reads))
 }
 
-impl Compound {
-    /// Returns the writer of the results. `None` after the last result.
-    pub(super) fn reply_writer(&mut self) -> Option<&mut ReplyWriter> {
-        self.reply.as_mut()
-    }
-}
-
 impl Service<'_, '_, '_> {
     /// Executes the operations that were not executed yet.
     fn run(&mut self, mut operations: &[u8]) -> Progress {
@@ -274,9 +169,9 @@ impl Service<'_, '_, '_> {
             let mut reader = Reader::new(operations);
             let number = reader.clone().u32().unwrap_or(0);
             let kind = OperationKind::from_number(number)
-                .filter(|kind| kind.row().minor_version <= self.c.minor)
+                .filter(|kind| kind.row().minor_version <= self.c.call.minor)
                 .unwrap_or(OperationKind::Illegal);
-            let index = self.c.count - self.c.left;
+            let index = self.c.call.count - self.c.left;
             self.c.left -= 1;
             if let Err(status) = self.check_position(kind, index) {
                 return self.fail(kind, status);
@@ -326,7 +221,7 @@ impl Service<'_, '_, '_> {
 
     /// Checks that an operation is allowed at its position in the compound.
     fn check_position(&self, kind: OperationKind, index: u32) -> Result<()> {
-        let is_alone = self.c.count == 1;
+        let is_alone = self.c.call.count == 1;
         match (kind.row().position, index) {
             (Position::First, 0) => Ok(()),
             (Position::First, _) => Err(Status::SequencePos),
@@ -474,9 +369,9 @@ impl Service<'_, '_, '_> {
             slot: asked.slot,
             highest_slot: asked.highest_slot,
             must_keep: asked.cache_this,
-            checksum: self.c.checksum,
-            operation_count: self.c.count,
-            request_bytes: self.c.bytes,
+            checksum: self.c.call.checksum,
+            operation_count: self.c.call.count,
+            request_bytes: self.c.call.bytes,
         };
         let now = self.reactor.shared.life.now();
         let principal = principal_of(&self.c.sender);

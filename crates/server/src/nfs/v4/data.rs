@@ -12,8 +12,10 @@ use dafs_ops::Commit;
 use dafs_types::{CacheHint, FileHandle, ObjectType, Stability, StateId};
 
 use super::attributes::TRANSFER_BYTES_MAX;
-use super::compound::{Awaits, Did, Service};
-use super::{Result, convert, failed, not_done};
+use super::compound::Service;
+use super::convert;
+use super::fault::{Result, failed, not_done};
+use super::waiting::{Awaits, Did};
 use crate::guests::{GuestRead, GuestResult};
 use crate::task::{Task, Work};
 

@@ -9,9 +9,10 @@ use dafs_nfs_wire::xdr::{List, Opaque};
 use dafs_store::StoreError;
 use dafs_types::{FileHandle, ObjectType};
 
-use super::compound::{Did, Service};
+use super::compound::Service;
 use super::convert::status_of;
-use super::{Result, failed};
+use super::fault::{Result, failed};
+use super::waiting::Did;
 use crate::requests::handles;
 
 impl Service<'_, '_, '_> {

@@ -12,8 +12,9 @@ use dafs_store::{FileVersion, ListEntry, ListRequest};
 use dafs_types::{CookieVerifier, FileSystemAttributes, ObjectType, ReaddirCookie};
 
 use super::attributes::{Texts, shown};
-use super::compound::{Did, Service};
-use super::{Result, failed};
+use super::compound::Service;
+use super::fault::{Result, failed};
+use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
     pub(super) fn list(&mut self, asked: &ReadDirArgs) -> Result<Did> {

@@ -7,11 +7,12 @@ use dafs_nfs_wire::xdr::Opaque;
 use dafs_store::NewNode;
 use dafs_types::{DeviceNumber, FileHandle, ObjectType, RemoveMode};
 
-use super::compound::{Did, Service};
+use super::compound::Service;
 use super::convert::{change, status_of};
+use super::fault::{Result, failed, not_done};
 use super::handles::NAME_BYTES_MAX;
 use super::settings::settings_of;
-use super::{Result, failed, not_done};
+use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
     pub(super) fn create(&mut self, asked: &CreateArgs<'_>) -> Result<Did> {

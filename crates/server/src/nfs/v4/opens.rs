@@ -6,10 +6,9 @@
 //! changes of the state.
 //!
 //! Invariant: each open of the filer that belongs to a client of version 4 has one entry in
-//! [`States`].
+//! [`super::states::States`].
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use dafs_filer::ClientKey;
 use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
@@ -34,116 +33,18 @@ use dafs_types::{
     Verifier,
 };
 
-use super::compound::{Awaits, Did, Service};
+use super::compound::Service;
+use super::convert;
 use super::convert::{change, status_of, status_of_machine};
+use super::fault::{Result, failed, not_done};
 use super::handles::NAME_BYTES_MAX;
 use super::settings::settings_of;
-use super::{Result, convert, failed, not_done};
+use super::states::{
+    LOCK, LockState, Named, OPEN, States, join_access, join_deny, next, parts_of, wire_of,
+};
+use super::waiting::{Asked, Opening};
+use super::waiting::{Awaits, Did};
 use crate::task::{Task, Work};
-
-/// The opens and lock states of all clients, by their numbers.
-#[derive(Debug, Default)]
-pub(super) struct States {
-    opens: HashMap<StateId, OpenState>,
-    locks: HashMap<u64, LockState>,
-    last_lock: u64,
-}
-
-/// An open of a client.
-#[derive(Debug)]
-struct OpenState {
-    client: ClientKey,
-    file: FileHandle,
-    /// The number of changes of the open, which its state id contains.
-    sequence: u32,
-    access: ShareAccess,
-    deny: ShareDeny,
-    /// The numbers of the lock states that belong to the open.
-    locks: Vec<u64>,
-}
-
-/// A lock state: the locks of one owner under one open.
-#[derive(Debug)]
-struct LockState {
-    client: ClientKey,
-    open: StateId,
-    owner: Box<[u8]>,
-    sequence: u32,
-    /// True if the owner may hold a lock: it has taken a lock, and has not released the whole file
-    /// since.
-    holds: bool,
-}
-
-/// The open or lock state that a state id of a client names.
-#[derive(Clone, Copy, Debug)]
-enum Named {
-    Open(StateId),
-    Lock(u64),
-}
-
-/// An OPEN that waits for the truncation of its file.
-#[derive(Debug)]
-pub(in super::super) struct Opening {
-    asked: Asked,
-    mask: Bitmap,
-}
-
-/// The access, reservation and delegation that an OPEN asks for.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    access: ShareAccess,
-    deny: ShareDeny,
-    wants_no_delegation: bool,
-}
-
-impl States {
-    /// Removes the opens and lock states of a client that has ended.
-    pub(super) fn forget_client(&mut self, client: ClientKey) {
-        self.opens.retain(|_, open| open.client != client);
-        self.locks.retain(|_, lock| lock.client != client);
-    }
-
-    /// Records a new open or a change of an open. Returns the open's new state id.
-    fn note_open(&mut self, client: ClientKey, opened: &Opened, asked: Asked) -> Wire {
-        let open = self.opens.entry(opened.state).or_insert_with(|| OpenState {
-            client,
-            file: opened.file,
-            sequence: 0,
-            access: asked.access,
-            deny: asked.deny,
-            locks: Vec::new(),
-        });
-        open.access = join_access(open.access, asked.access);
-        open.deny = join_deny(open.deny, asked.deny);
-        open.sequence = next(open.sequence);
-        wire_of(OPEN, opened.state.0, open.sequence)
-    }
-
-    /// Finds the open or lock state with this state id. The sequence number must be the latest one.
-    fn find(&self, client: ClientKey, given: &Wire) -> Result<Named> {
-        let (kind, number) = parts_of(given);
-        let (named, owner, sequence) = match kind {
-            OPEN => {
-                let open = self.opens.get(&StateId(number)).ok_or(Status::BadStateId)?;
-                (Named::Open(StateId(number)), open.client, open.sequence)
-            }
-            LOCK => {
-                let lock = self.locks.get(&number).ok_or(Status::BadStateId)?;
-                (Named::Lock(number), lock.client, lock.sequence)
-            }
-            _ => return Err(Status::BadStateId),
-        };
-        if owner != client {
-            return Err(Status::BadStateId);
-        }
-        match given.sequence {
-            0 => Ok(named),
-            given if given == sequence => Ok(named),
-            given if given > sequence => Err(Status::BadStateId),
-            _ => Err(Status::OldStateId),
-        }
-    }
-}
 
 impl Service<'_, '_, '_> {
     /// Returns the filer's client that has sent the compound.
@@ -624,23 +525,6 @@ fn deny_of(asked: AskedDeny) -> Result<ShareDeny> {
     }
 }
 
-fn join_access(one: ShareAccess, other: ShareAccess) -> ShareAccess {
-    match (one.reads() || other.reads(), one.writes() || other.writes()) {
-        (true, true) => ShareAccess::Both,
-        (false, true) => ShareAccess::Write,
-        _ => ShareAccess::Read,
-    }
-}
-
-fn join_deny(one: ShareDeny, other: ShareDeny) -> ShareDeny {
-    match one.number() | other.number() {
-        0 => ShareDeny::None,
-        1 => ShareDeny::Read,
-        2 => ShareDeny::Write,
-        _ => ShareDeny::Both,
-    }
-}
-
 /// Returns the way in which an OPEN creates its file, and the attributes that it sets.
 fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
     Ok(match how {
@@ -700,30 +584,6 @@ fn denied_of<'c>(conflict: &'c Conflict<'_>) -> LockDenied<'c> {
     }
 }
 
-/// Returns the state id with this kind, number and sequence number.
-fn wire_of(kind: u8, number: u64, sequence: u32) -> Wire {
-    let mut other = [0; 12];
-    other[0] = kind;
-    other[4..].copy_from_slice(&number.to_be_bytes());
-    Wire { sequence, other }
-}
-
-fn parts_of(wire: &Wire) -> (u8, u64) {
-    let mut number = [0; 8];
-    number.copy_from_slice(&wire.other[4..]);
-    (wire.other[0], u64::from_be_bytes(number))
-}
-
-/// Returns the next sequence number. Zero is left out, because it stands for the latest sequence
-/// number.
-fn next(sequence: u32) -> u32 {
-    sequence.wrapping_add(1).max(1)
-}
-
-/// The kind in the state ids of opens.
-const OPEN: u8 = 1;
-/// The kind in the state ids of lock states.
-const LOCK: u8 = 2;
 /// The bytes of the special state ids: all zeros, and (in the next constant) all ones.
 const NONE: [u8; 12] = [0; 12];
 const ALL: [u8; 12] = [0xff; 12];

@@ -16,9 +16,10 @@ use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, Status};
 use dafs_nfs_wire::xdr::Opaque;
 use dafs_types::{ClientId as FilerId, Verifier};
 
-use super::Result;
-use super::compound::{Did, Service, asker_of, principal_of};
+use super::compound::{Service, asker_of, principal_of};
 use super::convert::status_of_machine;
+use super::fault::Result;
+use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
     pub(super) fn exchange_id(&mut self, asked: &ExchangeIdArgs<'_>) -> Result<Did> {

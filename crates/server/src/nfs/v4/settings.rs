@@ -5,8 +5,8 @@ use dafs_nfs_wire::nfs4::attributes::{Use, attribute_row};
 use dafs_nfs_wire::nfs4::{Attributes, Bitmap, Fattr, Status};
 use dafs_types::{SetAttributes, SetTime, Timestamp};
 
-use super::Result;
 use super::attributes::supported;
+use super::fault::Result;
 
 /// The attributes that a client sets.
 pub(super) struct Settings {

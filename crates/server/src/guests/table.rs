@@ -1,0 +1,86 @@
+//! The table of guests, by the endpoint ids that stand for them.
+//!
+//! Invariant: an endpoint id refers to the same guest for the whole time in which a request uses
+//! it.
+
+use std::sync::Arc;
+
+use dafs_dat::EndpointId;
+use dafs_filer::Party;
+use dafs_files::caller::{Caller, Identity};
+
+/// A user of a client whose protocol is not DAFS.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    endpoint: EndpointId,
+    /// The identity whose permissions are checked.
+    pub who: Arc<Identity>,
+    /// The client and the fence identity of the guest.
+    pub party: Party,
+}
+
+/// All guests.
+#[derive(Debug)]
+pub(crate) struct Guests {
+    /// The owner number in the guests' endpoint ids, which is the number of their reactor.
+    owner: u8,
+    slots: Vec<Option<Guest>>,
+    free: Vec<u32>,
+    /// The generation of the next guest.
+    next: u32,
+}
+
+impl Guest {
+    /// Returns the caller of the guest's requests.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { who: self.who.clone(), party: self.party }
+    }
+}
+
+impl Guests {
+    /// Creates the table of guests whose requests are served by the reactor with this number.
+    pub(crate) fn new(reactor: usize) -> Self {
+        let owner = u8::try_from(reactor).unwrap_or(u8::MAX);
+        Self { owner, slots: Vec::new(), free: Vec::new(), next: 1 }
+    }
+
+    /// Returns the number of the reactor that serves the guests.
+    pub(crate) fn reactor(&self) -> usize {
+        usize::from(self.owner)
+    }
+
+    /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many
+    /// guests.
+    pub(crate) fn insert(&mut self, who: Arc<Identity>, party: Party) -> Option<EndpointId> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() >= GUESTS_MAX => return None,
+            None => {
+                self.slots.push(None);
+                self.slots.len() as u32 - 1
+            }
+        };
+        let endpoint = EndpointId::outside(self.owner, index, self.next);
+        self.next = self.next.wrapping_add(1).max(1);
+        self.slots[index as usize] = Some(Guest { endpoint, who, party });
+        Some(endpoint)
+    }
+
+    /// Returns the guest with this endpoint id. `None` for a DAFS connection, and for a guest that
+    /// was removed.
+    pub(crate) fn get(&self, endpoint: EndpointId) -> Option<&Guest> {
+        let guest = self.slots.get(endpoint.index())?.as_ref();
+        guest.filter(|guest| guest.endpoint == endpoint)
+    }
+
+    /// Removes a guest. The guest's requests in progress are treated like those of a client that
+    /// has disconnected.
+    pub(crate) fn remove(&mut self, endpoint: EndpointId) -> Option<Guest> {
+        self.get(endpoint)?;
+        self.free.push(endpoint.index() as u32);
+        self.slots[endpoint.index()].take()
+    }
+}
+
+/// The maximum number of guests.
+const GUESTS_MAX: usize = 1 << 16;

@@ -1,0 +1,91 @@
+//! The clients of version 4 and their sessions, and the end of clients.
+
+use std::collections::HashMap;
+
+use dafs_filer::ClientKey;
+use dafs_nfs_state::{ClientKey as Nfs4Client, EndReason, NfsState, Notice, StateConfig};
+use dafs_types::Moment;
+
+use super::states::States;
+use crate::reactor::{Reactor, Shared};
+
+/// The clients of NFS version 4, their sessions, and their opens and locks.
+#[derive(Debug)]
+pub(in crate::nfs) struct State {
+    pub(super) machine: NfsState,
+    /// The filer's client for each client of version 4.
+    pub(super) clients: HashMap<Nfs4Client, ClientKey>,
+    /// The opens and locks that clients name by state ids.
+    pub(super) states: States,
+    /// The identity of this server. By it, clients recognize that several addresses lead to the
+    /// same server.
+    pub(super) owner: Vec<u8>,
+}
+
+impl State {
+    pub(in crate::nfs) fn new(shared: &Shared) -> Self {
+        let boot = shared.life.boot();
+        let epoch = ((boot ^ boot >> 32) as u32).max(1);
+        let lease = shared.filer.config().lease;
+        let config = StateConfig { lease, ..StateConfig::new(epoch) };
+        Self {
+            machine: NfsState::new(config),
+            clients: HashMap::new(),
+            states: States::default(),
+            owner: format!("dafs-{boot:016x}").into_bytes(),
+        }
+    }
+
+    /// Unbinds a connection that has ended from all sessions.
+    pub(in crate::nfs) fn connection_lost(&mut self, link: dafs_dat::records::LinkId) {
+        self.machine.connection_lost(dafs_nfs_state::ConnectionId(link.to_bits()));
+    }
+
+    /// Ends the clients whose leases have expired, and releases their state. Returns the filer's
+    /// clients that have ended.
+    pub(in crate::nfs) fn on_time(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        now: Moment,
+    ) -> Vec<ClientKey> {
+        self.machine.on_time(now);
+        self.act_on_notices(reactor, now)
+    }
+
+    /// Releases the state of clients that have ended. Returns the filer's clients that have ended.
+    pub(super) fn act_on_notices(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        now: Moment,
+    ) -> Vec<ClientKey> {
+        let mut gone = Vec::new();
+        while let Some(notice) = self.machine.poll_notice() {
+            match notice {
+                Notice::Ended(ended) => {
+                    let Some(client) = self.clients.remove(&ended.key) else { continue };
+                    let (client_id, reason) = (ended.id.0, ended.reason);
+                    tracing::info!(client_id, ?reason, "an NFS client ends");
+                    self.states.forget_client(client);
+                    let how = match ended.reason {
+                        EndReason::Destroyed | EndReason::Replaced => {
+                            dafs_filer::LeaveReason::Orderly
+                        }
+                        EndReason::Expired | EndReason::Revoked => {
+                            dafs_filer::LeaveReason::Lost { is_kept: false, has_replies: false }
+                        }
+                    };
+                    let released = reactor.shared.filer.client_leave(client, how, now);
+                    reactor.files().act_on_locks();
+                    for closed in &released {
+                        reactor.files().release_open(closed);
+                    }
+                    gone.push(client);
+                }
+                // No callback is sent: the reply to each SEQUENCE contains the number of slots,
+                // too.
+                Notice::Callback(_) | Notice::RecallSlots(_) => {}
+            }
+        }
+        gone
+    }
+}

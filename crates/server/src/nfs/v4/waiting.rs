@@ -1,0 +1,140 @@
+//! Compounds of version 4 that are in progress, and what they wait for.
+
+use std::net::IpAddr;
+
+use dafs_dat::records::LinkId;
+use dafs_files::caller::Caller;
+use dafs_journal::RecordNumber;
+use dafs_nfs_state::Admitted;
+use dafs_nfs_wire::nfs4::{Bitmap, ReplyWriter, StateId};
+use dafs_nfs_wire::xdr::Writer;
+use dafs_types::{Credentials, FileHandle, ShareAccess, ShareDeny};
+use smallvec::SmallVec;
+
+use crate::guests::GuestRead;
+use crate::nfs::calls::CallId;
+
+/// The sender of a call.
+#[derive(Clone, Debug)]
+pub(in crate::nfs) struct Sender {
+    /// The connection on which the call has arrived.
+    pub link: LinkId,
+    /// The address of the client's machine.
+    pub address: IpAddr,
+    /// The credentials that the client states. If the client states none, those of the user
+    /// `nobody`.
+    pub credentials: Credentials,
+    /// True if the client states credentials.
+    pub has_credentials: bool,
+}
+
+/// A compound in progress.
+#[derive(Debug)]
+pub(in crate::nfs) struct Compound {
+    pub id: CallId,
+    pub sender: Sender,
+    pub call: CallFacts,
+    /// The number of operations that were not executed yet.
+    pub left: u32,
+    /// The encoded operations that were not executed yet; empty unless the compound waits.
+    pub rest: Vec<u8>,
+    /// The reply so far, while the compound waits. At other times the reply is in [`Desk`].
+    pub writer: Writer,
+    pub reply: Option<ReplyWriter>,
+    /// The position in the reply at which the results of the compound begin.
+    pub body: usize,
+    pub request: Option<Admitted>,
+    /// The caller on whose behalf operations on files are executed. `None` before SEQUENCE.
+    pub by: Option<Caller>,
+    pub current: Option<FileHandle>,
+    pub saved: Option<FileHandle>,
+    /// The state id that the last operation returned. Clients refer to it by the special state id
+    /// with the sequence number 1 and zeros.
+    pub current_state: Option<StateId>,
+    pub saved_state: Option<StateId>,
+    /// The bytes that the READs of the compound have read, in the order of the reply.
+    pub reads: SmallVec<[GuestRead; 1]>,
+    /// The operation whose end the compound waits for.
+    pub awaits: Option<Awaits>,
+    /// The number of the journal record that must be durable before the reply is sent.
+    pub after: RecordNumber,
+    /// True if the failed operation has already written its result, so that no status must be
+    /// appended.
+    pub is_answered: bool,
+    /// True if the failed operation has written part of its result, which must be removed from the
+    /// reply.
+    pub takes_back: bool,
+}
+
+/// The facts about a compound that are known when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::nfs) struct CallFacts {
+    /// The minor version of the protocol.
+    pub minor: u32,
+    /// The number of operations.
+    pub count: u32,
+    /// The size in bytes of the call that contains the compound.
+    pub bytes: u32,
+    /// A checksum of the operations. It shows whether a request with the same sequence number is a
+    /// repeat.
+    pub checksum: u64,
+}
+
+/// An operation that has started and not ended.
+#[derive(Debug)]
+pub(in crate::nfs) enum Awaits {
+    /// The bytes of a READ.
+    Read,
+    /// The end of a WRITE.
+    Write,
+    /// The end of a COMMIT.
+    Commit,
+    /// The end of a SETATTR that sets these attributes.
+    SetAttributes(Bitmap),
+    /// The truncation of the file of an OPEN.
+    Open(Box<Opening>),
+    /// The end of a CLOSE of the open with this state id.
+    Close(StateId),
+    /// The end of a LOCK; the value is the state id of the locks.
+    Lock(StateId),
+    /// The journal record that must be durable before the reply is sent. All operations have ended.
+    Record,
+}
+
+/// The progress of an operation.
+pub(super) enum Did {
+    /// The operation has ended, and its result is in the reply.
+    Written,
+    /// The compound waits.
+    Later,
+}
+
+/// The outcome of [`serve`] or [`resume`].
+pub(in crate::nfs) enum Ran {
+    /// The reply is in the writer. The payloads of the reply are the bytes of these reads.
+    Done(SmallVec<[GuestRead; 1]>),
+    /// The compound waits.
+    Later,
+}
+
+/// An OPEN that waits for the truncation of its file.
+#[derive(Debug)]
+pub(in crate::nfs) struct Opening {
+    pub asked: Asked,
+    pub mask: Bitmap,
+}
+
+/// The access, reservation and delegation that an OPEN asks for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::nfs) struct Asked {
+    pub access: ShareAccess,
+    pub deny: ShareDeny,
+    pub wants_no_delegation: bool,
+}
+
+impl Compound {
+    /// Returns the writer of the results. `None` after the last result.
+    pub(super) fn reply_writer(&mut self) -> Option<&mut ReplyWriter> {
+        self.reply.as_mut()
+    }
+}
