@@ -1,4 +1,4 @@
-//! Bar charts with one labelled row for each peer.
+//! Bar charts with one labelled row for each competitor.
 
 use std::path::Path;
 

@@ -183,7 +183,7 @@ fn time_us(figure: &Figure) -> f64 {
     if figure.label.depth == 1 { figure.latency_us_p50 } else { figure.wall_us }
 }
 
-/// Figures that can be searched by peer, kind, depth and block size.
+/// Figures that can be searched by competitor, kind, depth and block size.
 struct Figures<'a>(&'a [Figure]);
 
 impl Figures<'_> {

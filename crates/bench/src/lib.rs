@@ -1,14 +1,14 @@
 //! Benchmarks: reads and writes of a cached file over each transport. They are compared with the
-//! following peers in the same run: local `pread` and `pwrite`, nfs-ganesha through libnfs,
+//! following competitors in the same run: local `pread` and `pwrite`, nfs-ganesha through libnfs,
 //! `memcpy`, copies by a thread for which the caller sleeps, a raw ping-pong over shared memory, a
 //! raw TCP echo, a raw TCP stream, and concurrent reads over bare sockets.
 //!
 //! The measurements follow Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU
 //! by block size, one request at a time and 32 in flight.
 //!
-//! Invariant: every figure is a median of rounds, and all peers take turns, so that a disturbance
-//! affects all of them alike. A checksum over the moved bytes is reported, as proof that the bytes
-//! were moved.
+//! Invariant: every figure is a median of rounds, and all competitors take turns, so that a
+//! disturbance affects all of them alike. A checksum over the moved bytes is reported, as proof
+//! that the bytes were moved.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -49,7 +49,8 @@ pub struct Options {
     /// The servers, one for each transport.
     pub servers: Vec<Address>,
     /// The directory that nfs-ganesha exports, on the same kind of disk as the servers' directory.
-    /// If it is `None`, or if the machine has no nfs-ganesha or libnfs, that peer is left out.
+    /// If it is `None`, or if the machine has no nfs-ganesha or libnfs, that competitor is left
+    /// out.
     pub nfs_directory: Option<PathBuf>,
     /// The options of sessions with the servers.
     pub session: SessionOptions,
@@ -65,8 +66,8 @@ pub struct Options {
     pub idle_process: Option<u32>,
     /// The number of idle sessions; 0 leaves that measurement out.
     pub idle_sessions: usize,
-    /// The path of this program. It implements `bench-peer`, because the raw peers are separate
-    /// processes.
+    /// The path of this program. It implements the hidden command `bench-peer`, because some
+    /// competitors are separate processes.
     pub program: PathBuf,
     /// The directory on the server for the file.
     pub directory: String,
@@ -78,7 +79,7 @@ pub struct Options {
     pub rounds: usize,
     /// The seconds of one round.
     pub round_seconds: f64,
-    /// If present, only peers whose name contains this text are measured.
+    /// If present, only competitors whose name contains this text are measured.
     pub only: Option<String>,
     /// True to measure a second time while another process keeps a core busy.
     pub contends: bool,

@@ -1,4 +1,4 @@
-//! Runs the peers in turns, and computes medians and CPU times.
+//! Runs the competitors in turns, and computes medians and CPU times.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::peers::{Label, Peer, Times, times};
 
-/// The measurement of one peer at one block size.
+/// The measurement of one competitor at one block size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// The peer that was measured.
+    /// The competitor that was measured.
     #[serde(flatten)]
     pub label: Label,
     /// The size of a block in bytes.
@@ -27,7 +27,7 @@ pub struct Figure {
     pub latency_us_p99: f64,
     /// The CPU microseconds of the calling thread per operation, as the median of the rounds.
     pub client_cpu_us: f64,
-    /// The CPU microseconds of the server per operation; `None` if the peer has no server.
+    /// The CPU microseconds of the server per operation; `None` if the competitor has no server.
     pub server_cpu_us: Option<f64>,
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct Rounds {
     pub server: Option<u32>,
 }
 
-/// Measures all peers at one block size. The peers take turns within each round.
+/// Measures all competitors at one block size. The competitors take turns within each round.
 ///
 /// # Errors
-/// The first error of a peer.
+/// The first error of a competitor.
 pub(crate) fn measure(
     peers: &mut [Box<dyn Peer>],
     block: usize,
@@ -64,7 +64,7 @@ pub(crate) fn measure(
     Ok(figures.filter_map(|(peer, samples)| samples.figure(peer.label(), block)).collect())
 }
 
-/// The results of one peer's rounds.
+/// The results of one competitor's rounds.
 struct Samples {
     wall_us: Vec<f64>,
     client_cpu_us: Vec<f64>,
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::peers::{Kind, Tally};
 
-    /// A peer that moves nothing and counts its calls.
+    /// A competitor that moves nothing and counts its calls.
     struct Still(u64);
 
     impl Peer for Still {

@@ -1,4 +1,4 @@
-//! Compares a server with nfs-ganesha, for the same NFS client.
+//! Compares a server with nfs-ganesha. The same NFS client uses both.
 //!
 //! The client is libnfs with version 3 over TCP on the loopback interface. Both servers serve the
 //! same file from memory. Their rounds alternate, so that other load on the machine affects both
@@ -15,20 +15,20 @@ use anyhow::{Context, Result, bail};
 use dafs_peers::{FileId, Ganesha, Nfs, Reply, Request, Ticket, flag};
 use serde::Serialize;
 
-/// The server to compare, and how long to measure.
+/// The server to compare, and the number and length of the rounds.
 #[derive(Clone, Debug)]
 pub struct NfsOptions {
     /// The directory that the server exports as `/`.
     pub directory: PathBuf,
     /// The port at which the server serves NFS version 3 and MOUNT on the loopback interface.
     pub port: u16,
-    /// The id of the server's process.
+    /// The process id of the server.
     pub process: u32,
     /// The number of rounds for each median.
     pub rounds: u64,
     /// The length of a round.
     pub round: Duration,
-    /// True to measure the server without nfs-ganesha.
+    /// True to measure only this server, and not nfs-ganesha.
     pub is_alone: bool,
 }
 
@@ -41,7 +41,7 @@ struct Work {
     depth: usize,
 }
 
-/// The kinds of work that the goals mention.
+/// The kinds of work for which the project has goals.
 const WORKS: [Work; 3] = [
     Work { name: "read 4 KiB, one at a time", block: 4096, depth: 1 },
     Work { name: "read 4 KiB, 32 in flight", block: 4096, depth: 32 },
@@ -64,11 +64,11 @@ pub struct Row {
     pub work: &'static str,
     /// The name of the server.
     pub server: &'static str,
-    /// The median of all rounds.
+    /// The medians of the times over all rounds.
     pub median: Sample,
 }
 
-/// A server, and a client's open file on it.
+/// A server that is measured, and the client's open file on it.
 struct Candidate {
     name: &'static str,
     nfs: Nfs,
@@ -139,7 +139,7 @@ pub fn compare_nfs(out: &mut dyn Write, options: &NfsOptions) -> Result<Vec<Row>
     Ok(results)
 }
 
-/// Opens the file over a mount and reads it once, so that it is cached.
+/// Opens the file over a mount, and reads it once so that the server caches it.
 fn candidate(name: &'static str, mut nfs: Nfs, process: u32) -> Result<Candidate> {
     let file = nfs.open(&format!("/{FILE}"), flag::READ, 0)?;
     let mut buffer = vec![0; 1 << 20];
@@ -154,7 +154,7 @@ fn candidate(name: &'static str, mut nfs: Nfs, process: u32) -> Result<Candidate
 }
 
 impl Candidate {
-    /// Reads blocks at random offsets for a while.
+    /// Reads blocks at random offsets until `length` has passed.
     fn round(&mut self, work: Work, length: Duration) -> Result<Sample> {
         let blocks = FILE_BYTES / work.block as u64;
         let mut free = vec![vec![0; work.block]; work.depth];

@@ -57,8 +57,8 @@ struct Plot {
 }
 
 impl Plot {
-    /// Returns true if the plot contains this peer: a remote peer with the plot's depth, or a limit
-    /// of the machine.
+    /// Returns true if the plot contains this competitor: a remote competitor with the plot's
+    /// depth, or a limit of the machine.
     fn shows(&self, label: Label) -> bool {
         match label.kind {
             Kind::Read if label.is_remote() => label.depth == self.depth,

@@ -23,7 +23,7 @@ pub struct Report {
     pub machine: String,
     /// The version of this program and, if built in a checkout, its commit.
     pub version: String,
-    /// The figures of all peers.
+    /// The figures of all competitors.
     pub figures: Vec<Figure>,
     /// The figures of reads of 4 KiB while another process keeps a core busy.
     pub contended: Vec<Figure>,
@@ -74,8 +74,8 @@ pub fn report(out: &mut dyn Write, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The sessions that all peers of a transport share: one whose client polls, and one whose client
-/// sleeps.
+/// The sessions that all competitors of a transport share: one whose client polls, and one whose
+/// client sleeps.
 struct Links {
     polling: Vec<Rc<Link>>,
     sleeping: Vec<Rc<Link>>,
@@ -128,8 +128,8 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
     Ok(peers)
 }
 
-/// Returns the peers that use nfs-ganesha through libnfs, if the machine has them and the options
-/// ask for them.
+/// Returns the competitors that use nfs-ganesha through libnfs, if the machine has them and the
+/// options ask for them.
 fn over_nfs(out: &mut dyn Write, options: &Options) -> Result<Vec<Box<dyn Peer>>> {
     let is_wanted = options.only.as_ref().is_none_or(|only| {
         ["libnfs read x1", "libnfs read x32"].iter().any(|label| label.contains(only.as_str()))

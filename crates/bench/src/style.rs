@@ -6,8 +6,8 @@
 
 use plotters::prelude::*;
 
-/// The color and marker of each kind of peer. The first entry that is a prefix of the peer's name
-/// applies.
+/// The color and marker of each kind of competitor. The first entry that is a prefix of the
+/// competitor's name applies.
 const FAMILIES: [(&str, RGBColor, Shape); 10] = [
     ("tcp echo", ORANGE, &DIAMOND),
     ("tcp stream", PURPLE, &PENTAGON),

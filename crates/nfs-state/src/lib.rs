@@ -11,7 +11,6 @@
 //! One thread owns an [`NfsState`] and calls it directly. After each call, the caller takes the
 //! pending [`Notice`]s with [`NfsState::poll_notice`], and does what they ask for.
 //!
-//!
 //! A *repeat* is a request that a client sends again because it has received no reply. The server
 //! *keeps* replies in memory to answer repeats (the reply cache of RFC 8881).
 //!
@@ -19,8 +18,9 @@
 //! EXCHANGE_ID ─► Clients ◄─ CREATE_SESSION ─► Sessions ◄─ SEQUENCE ─ every other request
 //! ```
 //!
-//! A request in a session goes through the following calls. [`Compound`] says before each operation
-//! whether it may stand where it stands, and keeps the file handles and the current state id.
+//! A request in a session goes through the following calls. [`Compound`] decides before each
+//! operation whether the operation is allowed at its position, and stores the current and saved
+//! file handles and state ids.
 //!
 //! ```text
 //! NfsState::sequence ─► New ──► Compound::begin, the operation, add_result ─┐

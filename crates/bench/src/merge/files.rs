@@ -1,6 +1,7 @@
 //! The sorted input files of a merge.
 //!
-//! Invariant: the files are the same for all peers. They are removed when the value is dropped.
+//! Invariant: the files are the same for all competitors. They are removed when the value is
+//! dropped.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};

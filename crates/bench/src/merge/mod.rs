@@ -2,8 +2,8 @@
 //! merges sorted files of records into one, over DAFS, local files, and nfs-ganesha through libnfs,
 //! for several merge orders and record sizes.
 //!
-//! Invariant: all peers of a round run one after the other, with the same blocks on the same files.
-//! In the first round the outputs are compared byte by byte.
+//! Invariant: all competitors of a round run one after the other, with the same blocks on the same
+//! files. In the first round the outputs are compared byte by byte.
 
 mod files;
 mod nfs;
@@ -48,12 +48,12 @@ pub struct MergeSettings {
     pub record_sizes: Vec<usize>,
     /// The size of a transferred block in bytes.
     pub block_bytes: usize,
-    /// The number of blocks of each file in memory, for asynchronous peers.
+    /// The number of blocks of each file in memory, for asynchronous competitors.
     pub depth: usize,
     /// The number of rounds for each median.
     pub rounds: usize,
-    /// If present, only peers whose name contains this text are measured. An example is
-    /// "shm asynchronous".
+    /// If present, only competitors whose name contains this text are measured. An example is "shm
+    /// asynchronous".
     pub only: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl MergeSettings {
 pub struct MergeReport {
     /// The size of a transferred block in bytes.
     pub block_bytes: usize,
-    /// The number of blocks of each file in memory, for asynchronous peers.
+    /// The number of blocks of each file in memory, for asynchronous competitors.
     pub depth: usize,
     /// The total size in bytes of the input files of a merge.
     pub input_bytes: u64,
@@ -97,10 +97,10 @@ pub struct MergeReport {
     pub points: Vec<MergePoint>,
 }
 
-/// A point of the graph: the throughput of one peer for one merge order and record size.
+/// A point of the graph: the throughput of one competitor for one merge order and record size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergePoint {
-    /// The name of the peer, such as "tcp asynchronous".
+    /// The name of the competitor, such as "tcp asynchronous".
     pub peer: String,
     /// The number of files in one merge.
     pub order: usize,
@@ -114,10 +114,10 @@ pub struct MergePoint {
     pub spread: [f64; 2],
 }
 
-/// A line of the graph: the points of one peer.
+/// A line of the graph: the points of one competitor.
 #[derive(Clone, Debug)]
 pub struct MergeSeries {
-    /// The name of the peer.
+    /// The name of the competitor.
     pub label: String,
     /// The points of the line: records per megabyte, and megabytes per second.
     pub points: Vec<(f64, f64)>,
@@ -138,8 +138,8 @@ impl MergeReport {
         lines
     }
 
-    /// Returns the throughput of one peer divided by that of another; `None` if either was not
-    /// measured.
+    /// Returns the throughput of one competitor divided by that of another; `None` if either was
+    /// not measured.
     #[must_use]
     pub fn ratio(&self, peer: &str, other: &str, order: usize, record_bytes: usize) -> Option<f64> {
         let of = |name: &str| {
@@ -196,15 +196,15 @@ struct Peer {
     /// The path of the directory, as the engine names it.
     root: String,
     depth: usize,
-    /// Removes the output file through the peer, so that the peer's server has no cached data of
-    /// it.
+    /// Removes the output file through the competitor, so that the competitor's server has no
+    /// cached data of it.
     remove: Remove,
 }
 
 /// Runs the benchmark.
 ///
 /// # Errors
-/// If files cannot be made, a server cannot be reached, or the outputs of two peers differ.
+/// If files cannot be made, a server cannot be reached, or the outputs of two competitors differ.
 pub fn merge_cost(settings: &MergeSettings) -> Result<MergeReport> {
     let ganesha = if settings.with_nfs { ganesha(settings)? } else { None };
     let peers = peers(settings, ganesha.as_ref())?;
@@ -270,13 +270,13 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
     Ok(peers)
 }
 
-/// Measures all peers for one order and record size.
+/// Measures all competitors for one order and record size.
 fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<Vec<MergePoint>> {
     let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
     // The first round fills caches, and its outputs are compared.
     for round in 0..=settings.rounds {
-        // Reverse the order every other round, so that no peer always follows the same other peer,
-        // whose server may still be freeing the storage of removed files.
+        // Reverse the order every other round, so that no competitor always follows the same other
+        // competitor, whose server may still be freeing the storage of removed files.
         let mut order: Vec<usize> = (0..peers.len()).collect();
         if round % 2 == 1 {
             order.reverse();

@@ -3,8 +3,8 @@
 //! trailing message. All requests of a turn are sent with one system call, and all replies with
 //! another. The client sleeps until all replies have arrived. The blocks need no further copy.
 //!
-//! Invariant: the peers interpret only the offset and the length of each block. So the measured
-//! cost is the least that any protocol over these sockets can have.
+//! Invariant: client and server interpret only the offset and the length of each block. So the
+//! measured cost is the minimum for any protocol over these sockets.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ fn word(request: &[u8], index: usize) -> usize {
     usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(0)
 }
 
-/// A peer that reads blocks concurrently over bare sockets.
+/// A competitor that reads blocks concurrently over bare sockets.
 pub(crate) struct Bare {
     stream: TcpStream,
     requests: Vec<u8>,

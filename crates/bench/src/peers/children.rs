@@ -1,5 +1,5 @@
-//! Peers that are separate processes, like the server: a raw echo, a raw stream, and a process that
-//! only keeps a core busy.
+//! Competitors that are separate processes, like the server: a raw echo, a raw stream, and a
+//! process that only keeps a core busy.
 //!
 //! Invariant: a child ends when the value that started it is dropped, and when this process ends
 //! for any reason, because either closes the child's standard input.
@@ -47,7 +47,7 @@ pub fn serve(work: &str) -> Result<()> {
     println!("{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // The thread ends when the peer closes the connection.
+            // The thread ends when the client closes the connection.
             std::thread::spawn(move || session(connection));
         }
     });
@@ -131,7 +131,7 @@ impl Busy {
     }
 }
 
-/// A peer that sends a request of 192 bytes over loopback and waits for a reply of one block.
+/// A competitor that sends a request of 192 bytes over loopback and waits for a reply of one block.
 pub(crate) struct Echo {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -168,7 +168,7 @@ impl Peer for Echo {
     }
 }
 
-/// A peer that receives bytes from a socket without sending requests.
+/// A competitor that receives bytes from a socket without sending requests.
 pub(crate) struct Stream {
     stream: TcpStream,
     buffer: Vec<u8>,

@@ -11,7 +11,7 @@ use dafs_memory::{Memory, Pages};
 
 use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat, repeat_together};
 
-/// A peer that calls `pread` or `pwrite` on a file in the page cache.
+/// A competitor that calls `pread` or `pwrite` on a file in the page cache.
 pub(crate) struct Local {
     label: Label,
     file: std::fs::File,
@@ -97,8 +97,8 @@ impl Peer for Copies {
     }
 }
 
-/// A peer whose copies are made by another thread, one or many at a time, while this thread sleeps.
-/// This is the least that a sleeping client can cost.
+/// A competitor whose copies are made by another thread, one or many at a time, while this thread
+/// sleeps. This is the least that a sleeping client can cost.
 pub(crate) struct Sleeper {
     copies: Copies,
 }
@@ -155,8 +155,8 @@ impl Peer for Sleeper {
     }
 }
 
-/// A peer of two threads that pass a number back and forth through memory. This is the least that a
-/// round trip over shared memory can cost.
+/// A competitor of two threads that pass a number back and forth through memory. This is the least
+/// that a round trip over shared memory can cost.
 #[derive(Default)]
 pub(crate) struct PingPong {
     shared: Lines,

@@ -1,5 +1,7 @@
-//! The peers that are measured. A peer moves blocks for a span of time, one at a time or several in
-//! flight, and returns the number of blocks moved.
+//! The competitors of the comparison. A competitor is a way to move blocks whose speed is measured:
+//! DAFS over one transport, nfs-ganesha, local file access, or a limit of the machine such as
+//! `memcpy`. In the code, a competitor is called a *peer*. It moves blocks for a span of time, one
+//! at a time or several in flight, and returns the number of blocks moved.
 
 mod bare;
 mod children;
@@ -21,16 +23,16 @@ pub(crate) use local::{Copies, Local, PingPong, Sleeper};
 pub(crate) use nfs::{Export, OverNfs};
 pub(crate) use remote::{Link, Remote, Task, name_of};
 
-/// A way to move blocks, whose speed is measured.
+/// A competitor: a way to move blocks whose speed is measured.
 pub(crate) trait Peer {
-    /// Returns the name of the peer.
+    /// Returns the name of the competitor.
     fn label(&self) -> Label;
-    /// Returns true if the peer can be measured at this block size.
+    /// Returns true if the competitor can be measured at this block size.
     fn serves(&self, block: usize) -> bool {
         block > 0
     }
-    /// Returns the process id of the peer's server; `None` if the peer uses the measured DAFS
-    /// server or no server.
+    /// Returns the process id of the competitor's server; `None` if the competitor uses the
+    /// measured DAFS server or no server.
     fn server(&self) -> Option<u32> {
         None
     }
@@ -38,14 +40,14 @@ pub(crate) trait Peer {
     /// that is given. Timing each operation makes the run slower.
     ///
     /// # Errors
-    /// The first error of the peer.
+    /// The first error of the competitor.
     fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally>;
 }
 
-/// The name of a peer in tables and goals.
+/// The name of a competitor in tables and goals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Label {
-    /// The name of the peer: `pread`, `memcpy`, `shm`, `tcp` and so on.
+    /// The name of the competitor: `pread`, `memcpy`, `shm`, `tcp` and so on.
     pub peer: &'static str,
     /// The kind of operation.
     pub kind: Kind,
@@ -56,7 +58,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// Returns the label of a peer that runs one operation at a time and has no variants.
+    /// Returns the label of a competitor that runs one operation at a time and has no variants.
     #[must_use]
     pub const fn plain(peer: &'static str, kind: Kind) -> Self {
         Self { peer, kind, depth: 1, sleeps: false }
@@ -64,20 +66,20 @@ impl Label {
 }
 
 impl Label {
-    /// Returns true if the peer uses a file server.
+    /// Returns true if the competitor uses a file server.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.is_ours() || self.peer == NFS
     }
 
-    /// Returns true if the peer is a DAFS server.
+    /// Returns true if the competitor is DAFS over one of its transports.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         matches!(self.peer, "shm" | "tcp" | "verbs" | "sim")
     }
 }
 
-/// The peers that a report may contain.
+/// The competitors that a report may contain.
 const PEERS: [&str; 12] = [
     "shm",
     "tcp",
@@ -92,7 +94,7 @@ const PEERS: [&str; 12] = [
     "tcp stream",
     "tcp bare",
 ];
-/// The name of the peer that uses nfs-ganesha through libnfs.
+/// The name of the competitor that uses nfs-ganesha through libnfs.
 const NFS: &str = "libnfs";
 
 impl<'de> Deserialize<'de> for Label {

@@ -1,4 +1,4 @@
-//! A peer that reads blocks from nfs-ganesha through libnfs: NFS without the kernel's client.
+//! A competitor that reads blocks from nfs-ganesha through libnfs: NFS without the kernel's client.
 //!
 //! Invariant: there is one connection, used by one thread. Each block in flight has its own buffer,
 //! which is passed with the request and returned with the reply.
@@ -70,7 +70,7 @@ fn fill(path: &Path, file_bytes: u64) -> Result<()> {
     write().with_context(|| format!("writing {}", path.display()))
 }
 
-/// A peer that reads from an export, with several reads in flight.
+/// A competitor that reads from an export, with several reads in flight.
 pub(crate) struct OverNfs {
     export: Rc<Export>,
     depth: usize,
@@ -80,7 +80,7 @@ pub(crate) struct OverNfs {
 }
 
 impl OverNfs {
-    /// Makes a peer that reads the open file of `file_bytes` on the export.
+    /// Makes a competitor that reads the open file of `file_bytes` on the export.
     #[must_use]
     pub(crate) fn new(export: &Rc<Export>, depth: usize, file_bytes: u64) -> Self {
         Self {

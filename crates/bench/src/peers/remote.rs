@@ -98,7 +98,7 @@ pub(crate) struct Task {
     pub depth: usize,
 }
 
-/// A peer that reads or writes over a link.
+/// A competitor that reads or writes over a link.
 pub(crate) struct Remote {
     link: Rc<Link>,
     task: Task,
@@ -109,7 +109,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Makes a peer that uses the link's open file of `file_bytes`.
+    /// Makes a competitor that uses the link's open file of `file_bytes`.
     #[must_use]
     pub(crate) fn new(link: &Rc<Link>, task: Task, file_bytes: u64) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! `dafs bench nfs`: compares this server with nfs-ganesha, for the same NFS client.
+//! `dafs bench nfs`: compares this server with nfs-ganesha. The same NFS client uses both.
 
 use std::io::stdout;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::cleanup::Scratch;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// File for the results as JSON.
+    /// File into which the results are written as JSON.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Number of rounds for each median.
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     /// Length of a round in seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Measure this server alone, without nfs-ganesha.
+    /// Measure only this server, and not nfs-ganesha.
     #[arg(long)]
     alone: bool,
 }

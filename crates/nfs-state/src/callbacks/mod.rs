@@ -1,12 +1,14 @@
-//! Callbacks to clients: recalls and notices, sent over the back channels of sessions.
+//! Callbacks to clients, such as recalls of delegations. They are sent over the back channels of
+//! sessions.
 //!
 //! Invariants:
-//! - A callback belongs to a client. It may use any session of the client, and moves to another one
-//!   if its session ends.
-//! - A back slot has at most one callback in flight, and its number advances only when the client
-//!   has replied. After the loss of a connection, the callback is repeated in the same slot and
-//!   with the same number over another connection of the session.
-//! - Each callback ends once: with the client's reply, at its deadline, or with its client.
+//! - A callback belongs to a client. It may be sent over any session of the client. If that session
+//!   ends, it is sent over another session.
+//! - A back slot has at most one callback in flight, and its sequence number advances only when the
+//!   client has replied. After the loss of a connection, the callback is repeated on the same slot,
+//!   with the same sequence number, over another connection of the session.
+//! - Each callback ends once: when the client replies, at the callback's deadline, or when the
+//!   client's record ends.
 //!
 //! ```text
 //!          slot and connection                reply

@@ -10,8 +10,8 @@ use crate::keys::{CallbackKey, CallbackTag, ClientKey, SessionId4, SessionKey};
 use crate::limits::{CALLBACKS_MAX, CALLBACKS_PER_CLIENT_MAX};
 use crate::peer::ConnectionId;
 
-/// The request of a client that a callback refers to, so that the client processes the reply to it
-/// first.
+/// The request of a client to which a callback refers, so that the client processes the reply to
+/// this request before the callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReferringCall {
     /// The session of the request.
@@ -25,13 +25,15 @@ pub struct ReferringCall {
 /// The reply of a client to a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackReply {
-    /// CB_SEQUENCE succeeded, and the operation behind it had this status.
+    /// CB_SEQUENCE succeeded, and the operation after it had this status.
     Done(u32),
-    /// CB_SEQUENCE succeeded, and the operation behind it is to be sent again later.
+    /// CB_SEQUENCE succeeded, and the server must send the operation after it again later.
     Postponed,
-    /// CB_SEQUENCE itself is to be sent again later, with the same number.
+    /// The client is busy: the server must send the whole callback again later, with the same
+    /// sequence number.
     Busy,
-    /// CB_SEQUENCE failed: the client does not know the session, or has other numbers.
+    /// CB_SEQUENCE failed, because the client does not know the session or expects other sequence
+    /// numbers.
     SessionFault,
 }
 
@@ -40,18 +42,19 @@ pub enum CallbackReply {
 pub struct CallbackEvent {
     /// The client that the callback was for.
     pub client: ClientKey,
-    /// The number that the caller gave the callback.
+    /// The caller's number for the callback.
     pub word: u64,
-    /// How the callback ended.
+    /// The outcome of the callback.
     pub outcome: CallbackOutcome,
 }
 
-/// How a callback ended.
+/// The outcome of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {
     /// The client has replied with this status.
     Replied(u32),
-    /// The client has not replied in time, and what was recalled is to be revoked.
+    /// The client has not replied before the deadline. If the callback was a recall, the caller
+    /// must revoke the state.
     TimedOut,
 }
 
@@ -64,7 +67,8 @@ pub(crate) struct Callback {
     pub not_before: Moment,
     pub referring: Option<ReferringCall>,
     pub phase: Phase,
-    /// True if no caller waits for the callback any more. It only occupies its slot.
+    /// True if no caller waits for the callback any more. It still occupies its slot until the
+    /// client replies.
     pub is_over: bool,
 }
 
@@ -80,7 +84,7 @@ pub(crate) enum Phase {
 pub(crate) struct Callbacks {
     table: Slab<Callback, CallbackTag>,
     by_client: BTreeMap<ClientKey, VecDeque<CallbackKey>>,
-    /// The clients for which something may be sent now that could not be sent before.
+    /// The clients to which a callback can perhaps be sent now that could not be sent before.
     touched: BTreeSet<ClientKey>,
 }
 
@@ -104,7 +108,7 @@ impl Callbacks {
     /// Adds a callback.
     ///
     /// # Errors
-    /// NOSPC if the client or the table has too many.
+    /// NOSPC if the client or the table has too many callbacks.
     pub(crate) fn add(&mut self, callback: Callback) -> Result<CallbackKey, Nfs4Error> {
         let client = callback.client;
         let count = self.by_client.get(&client).map_or(0, VecDeque::len);
@@ -117,7 +121,7 @@ impl Callbacks {
         Ok(CallbackKey(key))
     }
 
-    /// Removes a callback and returns it.
+    /// Removes and returns a callback; `None` if it has already ended.
     pub(crate) fn remove(&mut self, key: CallbackKey) -> Option<Callback> {
         let callback = self.table.remove(key.0)?;
         if let Some(own) = self.by_client.get_mut(&callback.client) {
@@ -140,19 +144,19 @@ impl Callbacks {
         self.touched.remove(&client);
     }
 
-    /// Notes that something may be sent to a client.
+    /// Records that a callback can perhaps be sent to a client now.
     pub(crate) fn touch(&mut self, client: ClientKey) {
         if self.by_client.contains_key(&client) {
             self.touched.insert(client);
         }
     }
 
-    /// Returns a client for which something may be sent.
+    /// Returns a client to which a callback can perhaps be sent now.
     pub(crate) fn touched(&self) -> Option<ClientKey> {
         self.touched.first().copied()
     }
 
-    /// Notes that nothing more can be sent to a client for now.
+    /// Records that no further callback can be sent to a client now.
     pub(crate) fn untouch(&mut self, client: ClientKey) {
         self.touched.remove(&client);
     }

@@ -1,9 +1,11 @@
-//! Compounds: which operation is allowed where, what the current file handle and state id are, and
-//! whether the reply still fits (RFC 8881 sections 2.6.3.1, 2.10.6.4, 15.1.1 and 16.2.3).
+//! Compounds: the positions at which operations are allowed, the current file handle and state id,
+//! and the space that is left in the reply (RFC 8881 sections 2.6.3.1, 2.10.6.4, 15.1.1 and
+//! 16.2.3).
 //!
 //! Invariants:
 //! - There is always room in the reply for the error of the next operation.
-//! - The current state id belongs to the current file handle: whatever sets the handle clears it.
+//! - The current state id belongs to the current file handle. Each change of the handle clears the
+//!   state id.
 
 mod place;
 mod room;
@@ -22,7 +24,7 @@ use crate::state_ids::Stateid4;
 
 pub use rules::{exists_in, needs_current_handle};
 
-/// A compound that is being carried out.
+/// A compound that is being executed.
 #[derive(Clone, Debug)]
 pub struct Compound {
     minor: u32,
@@ -38,7 +40,8 @@ pub struct Compound {
 }
 
 impl Compound {
-    /// Begins a compound of `count` operations in a minor version, which the caller has checked.
+    /// Begins a compound of `count` operations. The caller must have checked that the minor version
+    /// is supported.
     #[must_use]
     pub fn new(minor: u32, count: u32) -> Self {
         Self {
@@ -54,13 +57,13 @@ impl Compound {
         }
     }
 
-    /// Begins the next operation. After an error the compound ends, with the error as the result of
-    /// this operation.
+    /// Begins the next operation. If this returns an error, the compound ends with the error as the
+    /// result of the operation.
     ///
     /// # Errors
-    /// OP_ILLEGAL, NOTSUPP: the minor version does not have the operation. OP_NOT_IN_SESSION,
-    /// NOT_ONLY_OP, SEQUENCE_POS: it must not stand here. NOFILEHANDLE, RESTOREFH: there is no
-    /// current or saved file handle.
+    /// OP_ILLEGAL or NOTSUPP if the minor version does not have the operation; OP_NOT_IN_SESSION,
+    /// NOT_ONLY_OP or SEQUENCE_POS if the operation is not allowed at this position; NOFILEHANDLE
+    /// or RESTOREFH if the operation needs a current or saved file handle and there is none.
     pub fn begin(&mut self, operation: OperationNumber) -> Result<(), Nfs4Error> {
         let is_first = self.begun == 0;
         self.begun += 1;
@@ -87,7 +90,7 @@ impl Compound {
     }
 
     /// Reports that the SEQUENCE has succeeded. `tag_bytes` is the encoded length of the tag in the
-    /// reply, and `header_bytes` that of the RPC header.
+    /// reply, and `header_bytes` is the length of the RPC header.
     pub fn enter_session(&mut self, admitted: &Admitted, header_bytes: u32, tag_bytes: u32) {
         self.is_in_session = true;
         let kept_max = admitted.must_keep.then_some(admitted.kept_bytes_max);
@@ -96,19 +99,19 @@ impl Compound {
         self.room.use_up(sequence_bytes.saturating_add(header_bytes).saturating_add(tag_bytes));
     }
 
-    /// Returns the index of the operation that has begun last.
+    /// Returns the index of the operation that has most recently begun.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.begun.saturating_sub(1)
     }
 
-    /// Returns true if all operations have begun.
+    /// Returns true if the last operation of the compound has begun.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.begun >= self.count
     }
 
-    /// Checks the place of DESTROY_SESSION for the session of this compound.
+    /// Checks the position of a DESTROY_SESSION that destroys the session of this compound.
     ///
     /// # Errors
     /// NOT_ONLY_OP if it is not the last operation.
@@ -117,7 +120,7 @@ impl Compound {
     }
 
     /// Checks that the reply has room for a result of this many bytes, before the operation is
-    /// carried out. The bytes include the number of the operation and its status.
+    /// executed. The bytes include the number of the operation and its status.
     ///
     /// # Errors
     /// REP_TOO_BIG; REP_TOO_BIG_TO_CACHE if the reply must be kept.
@@ -125,7 +128,8 @@ impl Compound {
         self.room.check(result_bytes.saturating_add(self.bytes_after()))
     }
 
-    /// Returns the number of bytes that a result may have, for operations that can shorten theirs.
+    /// Returns the maximum number of bytes of the next result, for operations that can return less
+    /// data.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.room.left().saturating_sub(self.bytes_after())
@@ -142,13 +146,13 @@ impl Compound {
         self.room.used()
     }
 
-    /// Returns the bytes that must stay free behind the result of this operation.
+    /// Returns the number of bytes that must stay free after the result of this operation.
     fn bytes_after(&self) -> u32 {
         if self.is_last() { 0 } else { ERROR_RESULT_BYTES }
     }
 }
 
-/// The size in bytes of the RPC header that [`SEQUENCE_REPLY_BYTES`] counts.
+/// The size in bytes of the RPC header that is included in [`SEQUENCE_REPLY_BYTES`].
 const RPC_HEADER_BYTES: u32 = 24;
 /// The size in bytes of a result with an error: the number of the operation and its status.
 const ERROR_RESULT_BYTES: u32 = 8;

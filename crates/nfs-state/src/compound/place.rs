@@ -11,7 +11,7 @@ impl Compound {
     /// Returns the current file handle.
     ///
     /// # Errors
-    /// NOFILEHANDLE if no operation has set one.
+    /// NOFILEHANDLE if no operation has set a file handle.
     pub fn current(&self) -> Result<&FileHandle, Nfs4Error> {
         self.current.as_ref().ok_or(Nfs4Error::NoFileHandle)
     }
@@ -19,19 +19,19 @@ impl Compound {
     /// Returns the saved file handle.
     ///
     /// # Errors
-    /// NOFILEHANDLE if no SAVEFH has saved one.
+    /// NOFILEHANDLE if no SAVEFH has saved a file handle.
     pub fn saved(&self) -> Result<&FileHandle, Nfs4Error> {
         self.saved.as_ref().ok_or(Nfs4Error::NoFileHandle)
     }
 
     /// Sets the current file handle: PUTFH, PUTROOTFH, PUTPUBFH, LOOKUP, LOOKUPP, CREATE, OPEN,
-    /// OPENATTR. There is no current state id then.
+    /// OPENATTR. Clears the current state id.
     pub fn set_current(&mut self, handle: FileHandle) {
         self.current = Some(handle);
         self.current_id = None;
     }
 
-    /// Clears the current file handle: SECINFO and SECINFO_NO_NAME use it up.
+    /// Clears the current file handle, as SECINFO and SECINFO_NO_NAME do.
     pub fn clear_current(&mut self) {
         self.current = None;
         self.current_id = None;
@@ -50,20 +50,20 @@ impl Compound {
     /// Handles RESTOREFH: the saved file handle and its state id become the current ones.
     ///
     /// # Errors
-    /// RESTOREFH if no SAVEFH has saved one.
+    /// RESTOREFH if no SAVEFH has saved a file handle.
     pub fn restore(&mut self) -> Result<(), Nfs4Error> {
         self.current = Some(*self.saved.as_ref().ok_or(Nfs4Error::RestoreFh)?);
         self.current_id = self.saved_id;
         Ok(())
     }
 
-    /// Sets the current state id, which is in the result of the operation: OPEN, OPEN_DOWNGRADE,
+    /// Sets the current state id to the one in the result of an operation: OPEN, OPEN_DOWNGRADE,
     /// LOCK, LOCKU, CLOSE, LAYOUTGET and others.
     pub fn set_state(&mut self, id: Stateid4) {
         self.current_id = Some(id);
     }
 
-    /// Replaces the id that stands for the current state id by that. Other ids stay as they are.
+    /// Replaces [`Stateid4::CURRENT`] by the current state id. Returns other ids unchanged.
     ///
     /// # Errors
     /// BAD_STATEID if there is no current state id.
@@ -71,8 +71,8 @@ impl Compound {
         resolved(id, self.current_id)
     }
 
-    /// Replaces the id that stands for the current state id by the one that belongs to the saved
-    /// file handle, for the source of COPY and CLONE.
+    /// Replaces [`Stateid4::CURRENT`] by the state id that was saved with the file handle, for the
+    /// source of COPY and CLONE. Returns other ids unchanged.
     ///
     /// # Errors
     /// BAD_STATEID if there is no saved state id.

@@ -1,8 +1,8 @@
-//! The room that is left in a reply.
+//! The space that is left in a reply.
 
 use crate::Nfs4Error;
 
-/// The limits of a reply, and what it has used of them.
+/// The limits of a reply, and the number of bytes that it has already used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     used: u32,

@@ -1,4 +1,5 @@
-//! The rules for each operation: where it may stand in a compound, and which file handles it needs.
+//! The rules for each operation: its allowed positions in a compound, and the file handles that it
+//! needs.
 
 use crate::Nfs4Error;
 use crate::operation::{OperationNumber, OperationNumber as Op, OperationSet};
@@ -10,16 +11,16 @@ pub(super) struct Rule {
     pub needs: Needs,
 }
 
-/// Where an operation may stand.
+/// The positions in a compound at which an operation is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// The first operation of a compound in a session.
     First,
     /// The only operation of a compound.
     Alone,
-    /// The only operation of a compound, or behind a SEQUENCE.
+    /// The only operation of a compound, or after a SEQUENCE.
     AloneOrInSession,
-    /// Behind a SEQUENCE only.
+    /// Only after a SEQUENCE.
     InSession,
 }
 
@@ -67,15 +68,15 @@ pub fn exists_in(operation: OperationNumber, minor: u32) -> bool {
     (Op::ACCESS..=last).contains(&operation)
 }
 
-/// Returns true if an operation fails without a current file handle. RECLAIM_COMPLETE for one file
-/// system and LAYOUTRETURN for one file do, too, but that depends on their arguments.
+/// Returns true if an operation fails without a current file handle. RECLAIM_COMPLETE and
+/// LAYOUTRETURN are not included, because they need a file handle only with some arguments.
 #[must_use]
 pub fn needs_current_handle(operation: OperationNumber) -> bool {
     let rule = rule(operation, 2);
     rule.is_ok_and(|rule| matches!(rule.needs, Needs::Current | Needs::Both))
 }
 
-/// The operations of NFSv4.0 that NFSv4.1 and later must not have.
+/// The operations of NFSv4.0 that servers of NFSv4.1 and later must not implement.
 const FORBIDDEN: OperationSet = OperationSet::of(&[
     Op::OPEN_CONFIRM,
     Op::RENEW,

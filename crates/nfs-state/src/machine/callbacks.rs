@@ -1,4 +1,4 @@
-//! Callbacks: which one goes over which connection of which session.
+//! Callbacks: chooses the session, the slot and the connection for each callback.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use crate::limits::{CALLBACK_REPLY_TIME, CALLBACK_RETRY_TIME};
 use crate::peer::ConnectionId;
 use crate::sessions::{CallbackParameters, Session};
 
-/// A callback that is to be sent now.
+/// A callback that the caller must send now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackToSend {
     /// The key of the callback.
     pub key: CallbackKey,
     /// The client that the callback is for.
     pub client: ClientKey,
-    /// The number that the caller gave the callback.
+    /// The caller's number for the callback.
     pub word: u64,
-    /// The connection to send it on.
+    /// The connection on which the callback must be sent.
     pub connection: ConnectionId,
-    /// The program and the credential of the client's callback service.
+    /// The RPC program of the client's callback service, and the credential for it.
     pub parameters: CallbackParameters,
-    /// The session, for CB_SEQUENCE.
+    /// The id of the session, for the CB_SEQUENCE.
     pub session: SessionId4,
-    /// The key of the session, for the reply.
+    /// The key of the session, for [`NfsState::callback_replied`].
     pub session_key: SessionKey,
-    /// The slot, for CB_SEQUENCE.
+    /// The slot of the callback, for the CB_SEQUENCE.
     pub slot: u32,
-    /// The sequence number, for CB_SEQUENCE.
+    /// The sequence number of the callback on its slot, for the CB_SEQUENCE.
     pub sequence: u32,
-    /// The highest slot in use, for CB_SEQUENCE.
+    /// The highest slot on which a callback is in flight, for the CB_SEQUENCE.
     pub highest_slot: u32,
-    /// The request that the callback refers to.
+    /// The request to which the callback refers, if there is one.
     pub referring: Option<ReferringCall>,
     /// True if the callback was sent before on a connection that was lost.
     pub is_repeat: bool,
@@ -50,7 +50,7 @@ impl NfsState {
     /// `patience`, the callback ends with [`CallbackOutcome::TimedOut`].
     ///
     /// # Errors
-    /// STALE_CLIENTID if the client is gone; NOSPC if too many callbacks are queued.
+    /// STALE_CLIENTID if the client's record was removed; NOSPC if too many callbacks are queued.
     pub fn call_back(
         &mut self,
         client: ClientKey,
@@ -73,14 +73,14 @@ impl NfsState {
         })
     }
 
-    /// Ends a callback that is no longer necessary, for example because the client has returned the
-    /// delegation already. The caller gets no event for it.
+    /// Ends a callback that is no longer necessary, for example because the client has already
+    /// returned the delegation. There will be no event for the callback.
     pub fn cancel_callback(&mut self, key: CallbackKey) {
         self.give_up(key);
     }
 
-    /// Returns true if the server has a connection for callbacks to a client, so that it may grant
-    /// what it might have to recall.
+    /// Returns true if the server has a connection on which it can send callbacks to a client. Only
+    /// then may it grant delegations and layouts, which it might have to recall.
     #[must_use]
     pub fn has_back_channel(&self, client: ClientKey) -> bool {
         let client = self.clients.get(client);
@@ -90,8 +90,8 @@ impl NfsState {
         })
     }
 
-    /// Returns the next callback to send. The caller must call this after each call until it
-    /// returns `None`.
+    /// Returns the next callback to send. After each call of another function, the caller must call
+    /// this until it returns `None`.
     pub fn next_callback(&mut self, now: Moment) -> Option<CallbackToSend> {
         while let Some(client) = self.callbacks.touched() {
             match self.send_one(client, now) {
@@ -102,7 +102,7 @@ impl NfsState {
         None
     }
 
-    /// Sends one callback of a client, if there is one that can be sent.
+    /// Prepares one callback of a client for sending; `None` if no callback can be sent now.
     fn send_one(&mut self, client: ClientKey, now: Moment) -> Option<CallbackToSend> {
         let repeated = self.callbacks.of_client(client).find_map(|(key, callback)| {
             let Phase::Stranded { session, slot } = callback.phase else { return None };
@@ -175,7 +175,8 @@ impl NfsState {
         let Some(callback) = self.callbacks.get_mut(key) else { return };
         session.is_back_silent = false;
         if reply == CallbackReply::Busy {
-            // The client may be processing this number, so the slot keeps it.
+            // The client may still process the request with this sequence number, so the slot keeps
+            // the number.
             callback.phase = Phase::Stranded { session: session_key, slot };
             callback.not_before = now.after(CALLBACK_RETRY_TIME);
             return;
@@ -202,7 +203,8 @@ impl NfsState {
         }
     }
 
-    /// Ends callbacks whose time is over, and finds back channels that do not reply.
+    /// Ends callbacks whose deadline has passed, and marks back channels on which the client does
+    /// not reply.
     pub(super) fn on_callback_time(&mut self, now: Moment) {
         let mut late = Vec::new();
         let mut due = Vec::new();
@@ -229,7 +231,7 @@ impl NfsState {
         }
     }
 
-    /// Tells the caller how a callback ended, unless no caller waits for it.
+    /// Reports the outcome of a callback to the caller, unless no caller waits for it.
     fn end_callback(&mut self, key: CallbackKey, outcome: CallbackOutcome) {
         let Some(callback) = self.callbacks.get(key) else { return };
         let (client, word) = (callback.client, callback.word);
@@ -239,7 +241,7 @@ impl NfsState {
         self.give_up(key);
     }
 
-    /// Removes a callback. While it is in flight, it continues to occupy its slot.
+    /// Removes a callback. If it is in flight, it occupies its slot until the client replies.
     fn give_up(&mut self, key: CallbackKey) {
         let Some(callback) = self.callbacks.get_mut(key) else { return };
         match callback.phase {
@@ -250,7 +252,8 @@ impl NfsState {
         }
     }
 
-    /// Handles the loss of a connection of a session: its callbacks must be repeated.
+    /// Handles the loss of a connection of a session: callbacks in flight on it must be repeated on
+    /// another connection.
     pub(super) fn strand(&mut self, session: SessionKey, lost: ConnectionId) {
         let Some(found) = self.sessions.get(session) else { return };
         for key in found.back_slots.users() {
@@ -266,7 +269,7 @@ impl NfsState {
         self.callbacks.touch(found.client);
     }
 
-    /// Handles the end of a session: its callbacks use another one.
+    /// Handles the end of a session: callbacks in flight on it must be sent over another session.
     pub(super) fn requeue(&mut self, session: &Session) {
         for key in session.back_slots.users() {
             let Some(callback) = self.callbacks.get_mut(key) else { continue };

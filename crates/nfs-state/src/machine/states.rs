@@ -1,5 +1,5 @@
-//! Opens, locks, delegations and layouts, as far as their state ids are concerned. What they hold
-//! is decided elsewhere; this code is told what was granted and released.
+//! The state ids of opens, locks, delegations and layouts. Other code decides whether to grant and
+//! release them, and reports its decisions to this code.
 
 use super::NfsState;
 use crate::Nfs4Error;
@@ -17,11 +17,11 @@ impl NfsState {
     }
 
     /// Records that an open owner has opened a file, for the first time or again. `inner` is the
-    /// number by which the file half knows the open.
+    /// caller's number for the open.
     ///
     /// # Errors
-    /// STALE_CLIENTID if the client is gone; NOSPC if there are too many states or owners; INVAL if
-    /// the owner's name is too long.
+    /// STALE_CLIENTID if the client's record was removed; NOSPC if there are too many states or
+    /// owners; INVAL if the owner's name is too long.
     pub fn opened(
         &mut self,
         client: ClientKey,
@@ -33,7 +33,7 @@ impl NfsState {
         self.granted(&NewState { client, kind, file, owner, inner, open: None })
     }
 
-    /// Returns the state of a lock owner under an open.
+    /// Returns the lock state of a lock owner under an open.
     #[must_use]
     pub fn find_lock(&self, open: StateKey, owner: &[u8]) -> Option<StateKey> {
         self.states.find(&self.new_lock(open, owner, 0).ok()?)
@@ -69,14 +69,15 @@ impl NfsState {
         Ok(NewState { client, kind, file, owner, inner, open: Some(open) })
     }
 
-    /// Records that a lock owner has unlocked a range. `has_locks` is true if it still has others
-    /// in this file. Returns the new id of the state.
+    /// Records that a lock owner has unlocked a range. `has_locks` is true if the owner still holds
+    /// other ranges of this file. Returns the new id of the lock state.
     pub fn unlocked(&mut self, key: StateKey, has_locks: bool) -> Option<Stateid4> {
         self.states.set_locks(key, has_locks);
         self.changed(key)
     }
 
-    /// Records that a client has got the delegation of a file, or another kind of it.
+    /// Records that a client has received a delegation of a file, or that the kind of its
+    /// delegation has changed.
     ///
     /// # Errors
     /// As [`NfsState::opened`].
@@ -90,7 +91,7 @@ impl NfsState {
         self.granted(&NewState { client, kind, file, owner: &[], inner, open: None })
     }
 
-    /// Records that a client has got a layout of a file, or another part of it.
+    /// Records that a client has received a layout of a file, or a further part of the layout.
     ///
     /// # Errors
     /// As [`NfsState::opened`].
@@ -121,7 +122,7 @@ impl NfsState {
         Ok((key, id))
     }
 
-    /// Counts a change of a state, such as OPEN_DOWNGRADE. Returns its new id.
+    /// Counts a change of a state, for example by OPEN_DOWNGRADE. Returns the state's new id.
     pub fn changed(&mut self, key: StateKey) -> Option<Stateid4> {
         self.states.change(key, None);
         self.states.id(key)
@@ -157,12 +158,13 @@ impl NfsState {
     }
 
     /// Decides whether a client may use a state id for an operation that accepts these kinds. If
-    /// `file` is given, the state must be about this file. The id that stands for the current one
-    /// must have been replaced before.
+    /// `file` is given, the state must belong to this file. The caller must already have replaced
+    /// [`Stateid4::CURRENT`].
     ///
     /// # Errors
-    /// BAD_STATEID for an id that names no such state of this client; STALE_STATEID for one from
-    /// before a restart; OLD_STATEID; EXPIRED, ADMIN_REVOKED or DELEG_REVOKED for a revoked state.
+    /// BAD_STATEID for an id that names no such state of this client; STALE_STATEID for an id from
+    /// before a restart of the server; OLD_STATEID if the state has changed since; EXPIRED,
+    /// ADMIN_REVOKED or DELEG_REVOKED for a revoked state.
     pub fn check_state(
         &self,
         client: ClientKey,
@@ -173,18 +175,19 @@ impl NfsState {
         self.states.check(client, id, accepted, file)
     }
 
-    /// Decides on one state id of TEST_STATEID.
+    /// Checks one state id of a TEST_STATEID.
     ///
     /// # Errors
-    /// The status of the id, if it is not valid.
+    /// The status that TEST_STATEID returns for the id, if the id is not valid.
     pub fn test_state(&self, client: ClientKey, id: &Stateid4) -> Result<(), Nfs4Error> {
         self.states.check(client, id, KindSet::ALL, None).map(|_| ())
     }
 
-    /// Handles FREE_STATEID. Returns the number by which the file half knows the state.
+    /// Handles FREE_STATEID. Returns the caller's number for the state.
     ///
     /// # Errors
-    /// LOCKS_HELD if the state is in force; BAD_STATEID; STALE_STATEID; OLD_STATEID.
+    /// LOCKS_HELD if the state is valid and holds something; BAD_STATEID, STALE_STATEID and
+    /// OLD_STATEID as for [`NfsState::check_state`].
     pub fn free_state(&mut self, client: ClientKey, id: &Stateid4) -> Result<u64, Nfs4Error> {
         let key = self.states.check_free(client, id)?;
         let inner = self.states.view(key).map_or(0, |view| view.inner);
@@ -195,14 +198,14 @@ impl NfsState {
     /// Checks whether an open may be closed.
     ///
     /// # Errors
-    /// LOCKS_HELD if a lock owner has locked ranges under it.
+    /// LOCKS_HELD if a lock owner holds locked ranges under the open.
     pub fn check_close(&self, open: StateKey) -> Result<(), Nfs4Error> {
         let is_held = self.states.locks_of(open).iter().any(|lock| self.states.has_locks(*lock));
         if is_held { Err(Nfs4Error::LocksHeld) } else { Ok(()) }
     }
 
-    /// Records the end of a state: CLOSE, DELEGRETURN, the return of a layout. The locks under an
-    /// open end with it.
+    /// Records the end of a state by CLOSE, DELEGRETURN or LAYOUTRETURN. The lock states of an open
+    /// end with the open.
     pub fn ended(&mut self, key: StateKey) {
         for lock in self.states.locks_of(key).to_vec() {
             self.ended(lock);
@@ -217,8 +220,8 @@ impl NfsState {
         }
     }
 
-    /// Revokes a state, and the locks under it if it is an open. The client is told by the flags in
-    /// replies of SEQUENCE until it has freed the ids.
+    /// Revokes a state. If it is an open, its lock states are revoked, too. The flags in the
+    /// replies to SEQUENCE inform the client, until the client has freed the ids.
     pub fn revoke_state(&mut self, key: StateKey, reason: Revocation) {
         for lock in self.states.locks_of(key).to_vec() {
             self.revoke_state(lock, reason);

@@ -1,7 +1,7 @@
-//! The form of state ids in messages.
+//! The layout of state ids in messages.
 //!
-//! The twelve bytes behind the sequence number contain the run of the server, the kind of state, and
-//! the place and generation of the state in its table:
+//! The twelve bytes after the sequence number contain the number of the server's run (the epoch),
+//! the kind of the state, and the generation and index of the state in its table:
 //!
 //! ```text
 //! 0        4  2 bits  30 bits        8          12
@@ -16,37 +16,37 @@ use crate::keys::StateKey;
 /// A state id in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stateid4 {
-    /// The number of changes of the state. 0 in a request means the newest.
+    /// The number of changes of the state. 0 in a request stands for the newest number.
     pub sequence: u32,
-    /// The name of the state.
+    /// The bytes that identify the state.
     pub other: [u8; 12],
 }
 
 impl Stateid4 {
-    /// The state id of a caller without an open.
+    /// The special state id of a caller that has no open.
     pub const ANONYMOUS: Self = Self { sequence: 0, other: [0; 12] };
-    /// The state id of a caller without an open, who ignores the locks of others.
+    /// The special state id of a caller that has no open and ignores the locks of other owners.
     pub const BYPASS: Self = Self { sequence: u32::MAX, other: [0xff; 12] };
-    /// The state id that stands for the current one of the compound.
+    /// The special state id that stands for the compound's current state id.
     pub const CURRENT: Self = Self { sequence: 1, other: [0; 12] };
-    /// The state id that names no state, for the reply of CLOSE.
+    /// A state id that is never valid, for the result of CLOSE.
     pub const INVALID: Self = Self { sequence: u32::MAX, other: [0; 12] };
 }
 
-/// A state id with a meaning of its own.
+/// The meaning of a special state id, which names no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialId {
     /// [`Stateid4::ANONYMOUS`], which needs no open.
     Anonymous,
-    /// [`Stateid4::BYPASS`], which ignores the locks of others.
+    /// [`Stateid4::BYPASS`], which ignores the locks of other owners.
     Bypass,
-    /// [`Stateid4::CURRENT`], which the compound replaces.
+    /// [`Stateid4::CURRENT`], which must be replaced by the compound's current state id.
     Current,
     /// [`Stateid4::INVALID`], and other ids that no server creates.
     Invalid,
 }
 
-/// What a state id names, as far as its form tells.
+/// The result of decoding a state id. Whether the state exists is not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Special(SpecialId),
@@ -63,7 +63,7 @@ impl Stateid4 {
         Self { sequence, other }
     }
 
-    /// Tells what the id names.
+    /// Decodes the id. Does not check whether the state exists.
     pub(crate) fn named(&self) -> Named {
         let special = |id| Named::Special(id);
         match (self.other, self.sequence) {
@@ -96,7 +96,8 @@ impl Stateid4 {
 
 const ZEROS: [u8; 12] = [0; 12];
 const ONES: [u8; 12] = [0xff; 12];
-/// Keys of tables leave the two highest bits free.
+/// The position of the kind in the upper word of the id. It uses the two highest bits, which are
+/// always 0 in a key.
 const TAG_SHIFT: u32 = 62;
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //! 8.2), and the owners of opens and locks.
 //!
 //! Invariants:
-//! - The part of a state id that does not count changes is never used for two states, in this run
-//!   of the server or in another.
+//! - The bytes of a state id without its sequence number are never used for two states, neither in
+//!   one run of the server nor in different runs.
 //! - A state belongs to one client, and no other client can use its id.
-//! - The state of locks belongs to one open, and ends with it.
-//! - A revoked state keeps its id until its client frees it or ends.
+//! - A lock state (the locks of one owner under one open) ends when its open ends.
+//! - The id of a revoked state stays known until the client frees it or the client's record ends.
 
 mod id;
 mod owners;

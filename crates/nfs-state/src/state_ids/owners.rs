@@ -1,4 +1,5 @@
-//! The owners of opens and locks: the names that clients give to their processes.
+//! The owners of opens and locks. An owner is a name by which a client identifies one of its
+//! processes.
 //!
 //! Invariant: an owner exists as long as a state refers to it.
 
@@ -29,7 +30,7 @@ pub(super) struct Owner {
     states: u32,
 }
 
-/// The owners of one client. Open owners and lock owners with the same name are different.
+/// The owners of one client. An open owner and a lock owner with the same name are two owners.
 #[derive(Debug, Default)]
 struct ClientOwners {
     of_opens: BTreeMap<Box<[u8]>, OwnerKey>,
@@ -70,7 +71,8 @@ impl Owners {
         }
     }
 
-    /// Returns the owner with this name for one more state. The owner is added if it is new.
+    /// Adds a reference from a new state to the owner with this name. Creates the owner if it does
+    /// not exist.
     ///
     /// # Errors
     /// INVAL if the name is too long; NOSPC if there are too many owners.
@@ -97,7 +99,7 @@ impl Owners {
         Ok(key)
     }
 
-    /// Reports that a state of an owner has ended.
+    /// Removes a reference from a state that has ended. Removes the owner with its last reference.
     pub(super) fn release(&mut self, key: OwnerKey) {
         let Some(owner) = self.table.get_mut(key) else { return };
         owner.states -= 1;

@@ -30,17 +30,17 @@ struct State {
     owner: Option<OwnerKey>,
     inner: u64,
     sequence: u32,
-    /// The open that locks belong to.
+    /// For a lock state: the open to which it belongs.
     open: Option<StateKey>,
-    /// The locks that belong to an open.
+    /// For an open: the lock states that belong to it.
     locks: Vec<StateKey>,
-    /// True if the state of locks has locked ranges.
+    /// For a lock state: true if its owner holds locked ranges.
     has_locks: bool,
     revoked: Option<Revocation>,
 }
 
-/// What only one state of a client can have: an owner opens a file once, locks it once under each
-/// open, and a client holds one delegation and one layout of a file.
+/// A key that at most one valid state has: there is one open for each owner and file, one lock
+/// state for each owner and open, and one delegation and one layout for each client and file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Open(OwnerKey, FileNumber),
@@ -49,7 +49,7 @@ enum Place {
     Layout(ClientKey, FileNumber),
 }
 
-/// The arguments for a state that is new or changes.
+/// The arguments for a new state or for a change of a state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewState<'a> {
     pub client: ClientKey,
@@ -81,7 +81,7 @@ impl States {
         self.owners.count()
     }
 
-    /// Returns the state that has the place of a new one.
+    /// Returns the existing state that has the same unique key ([`Place`]) as the arguments.
     pub(crate) fn find(&self, new: &NewState<'_>) -> Option<StateKey> {
         let place = self.place(new)?;
         self.places.get(&place).copied()
@@ -97,7 +97,7 @@ impl States {
         })
     }
 
-    /// Adds a state whose place is free.
+    /// Adds a state. No valid state may have the same unique key ([`Place`]).
     ///
     /// # Errors
     /// NOSPC if there are too many states or owners; INVAL if the owner's name is too long;
@@ -140,10 +140,10 @@ impl States {
         Ok(key)
     }
 
-    /// Counts a change of a state, and sets the number by which the file half knows it.
+    /// Counts a change of a state. Sets the caller's number for the state, if `inner` is given.
     pub(crate) fn change(&mut self, key: StateKey, inner: Option<u64>) {
         if let Some(state) = self.table.get_mut(key.0) {
-            // 0 would mean the newest change.
+            // 0 is left out, because it stands for the newest number.
             state.sequence = state.sequence.checked_add(1).unwrap_or(1);
             state.inner = inner.unwrap_or(state.inner);
         }
@@ -171,7 +171,7 @@ impl States {
     }
 
     /// Decides whether a client may use a state id for an operation that accepts these kinds. If
-    /// `file` is given, the state must be about this file.
+    /// `file` is given, the state must belong to this file.
     ///
     /// # Errors
     /// BAD_STATEID, STALE_STATEID, OLD_STATEID, and the errors of revoked states.
@@ -210,11 +210,11 @@ impl States {
         Ok(Checked::State(key))
     }
 
-    /// Returns the state of an id that its client may free, whether it was revoked or not.
+    /// Returns the state that a FREE_STATEID may free. The state may be revoked.
     ///
     /// # Errors
-    /// BAD_STATEID, STALE_STATEID, OLD_STATEID; LOCKS_HELD if the state is in force, unless it is
-    /// that of locks without any locked range.
+    /// BAD_STATEID, STALE_STATEID, OLD_STATEID; LOCKS_HELD if the state is valid, unless it is a
+    /// lock state without locked ranges.
     pub(crate) fn check_free(
         &self,
         client: ClientKey,
@@ -237,12 +237,12 @@ impl States {
         }
     }
 
-    /// Returns the locks that belong to an open.
+    /// Returns the lock states that belong to an open.
     pub(crate) fn locks_of(&self, open: StateKey) -> &[StateKey] {
         self.table.get(open.0).map_or(&[], |open| &open.locks)
     }
 
-    /// Returns true if the state of locks has locked ranges.
+    /// Returns true if the owner of a lock state holds locked ranges.
     pub(crate) fn has_locks(&self, key: StateKey) -> bool {
         self.table.get(key.0).is_some_and(|state| state.has_locks)
     }
@@ -253,7 +253,7 @@ impl States {
         }
     }
 
-    /// Revokes a state. Returns its client if it was in force before.
+    /// Revokes a state. Returns its client; `None` if the state was already revoked.
     pub(crate) fn revoke(&mut self, key: StateKey, reason: Revocation) -> Option<ClientKey> {
         let state = self.table.get_mut(key.0)?;
         if state.revoked.is_some() {
@@ -262,13 +262,13 @@ impl States {
         state.revoked = Some(reason);
         state.has_locks = false;
         let client = state.client;
-        // A new open, delegation or layout may take the place.
+        // A new state may now have the unique key of the revoked state.
         self.vacate(key);
         Some(client)
     }
 
-    /// Removes a state. Its locks must have been removed before, if it is an open. Returns its
-    /// client, and the reason of its revocation.
+    /// Removes a state. If it is an open, its lock states must already be removed. Returns the
+    /// state's client, and the reason if the state was revoked.
     pub(crate) fn remove(&mut self, key: StateKey) -> Option<(ClientKey, Option<Revocation>)> {
         self.vacate(key);
         let state = self.table.remove(key.0)?;
@@ -288,7 +288,7 @@ impl States {
         Some((state.client, state.revoked))
     }
 
-    /// Frees the place of a state, if the state still has it.
+    /// Releases the unique key of a state, if the state still has it.
     fn vacate(&mut self, key: StateKey) {
         let Some(state) = self.table.get(key.0) else { return };
         let place = match (state.kind, state.owner, state.open) {
@@ -309,7 +309,7 @@ impl States {
     }
 }
 
-/// Compares the number of changes in a request with that of the state.
+/// Compares the sequence number of a state id in a request with the current one of the state.
 fn check_sequence(asked: u32, current: u32) -> Result<(), Nfs4Error> {
     match current.wrapping_sub(asked) {
         _ if asked == 0 => Ok(()),

@@ -1,9 +1,9 @@
-//! What other code sees of a state.
+//! The visible part of a state, and the types in it.
 
 use crate::Nfs4Error;
 use crate::keys::{ClientKey, StateKey};
 
-/// The number by which the file half knows a file.
+/// The caller's number for a file. This crate only compares the numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u64);
 
@@ -72,7 +72,7 @@ impl KindSet {
 pub enum Revocation {
     /// The lease had expired, and another client needed what the state holds.
     Expired,
-    /// An administrator or a fence took the state away.
+    /// An administrator or a fence demanded the revocation.
     ByAdministrator,
     /// The client did not return a delegation or layout that was recalled.
     NotReturned,
@@ -99,26 +99,26 @@ pub struct StateView<'a> {
     pub client: ClientKey,
     /// The kind of the state.
     pub kind: StateKind,
-    /// The file that the state is about.
+    /// The file to which the state belongs.
     pub file: FileNumber,
     /// The name of the open owner or lock owner; empty for other kinds.
     pub owner: &'a [u8],
-    /// The number by which the file half knows the state, such as a `StateId`.
+    /// The caller's number for the state, such as the filer's `StateId`.
     pub inner: u64,
-    /// The open that locks belong to.
+    /// For a lock state: the open to which it belongs; otherwise `None`.
     pub open: Option<StateKey>,
-    /// The number of changes of the state.
+    /// The number of changes of the state, which its id contains.
     pub sequence: u32,
-    /// The reason of the revocation, if the state was revoked.
+    /// The reason why the state was revoked; `None` if it is valid.
     pub revoked: Option<Revocation>,
 }
 
-/// The meaning of a state id that may be used.
+/// The meaning of a valid state id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The caller has no open.
     Anonymous,
-    /// The caller has no open, and ignores the locks of others.
+    /// The caller has no open, and ignores the locks of other owners.
     Bypass,
     /// The state that the id names.
     State(StateKey),
