@@ -259,7 +259,8 @@ typedef struct {
 
 // A callback that chooses how to authenticate. The callback is called when connecting, and again
 // each time the server has refused the previous answer. It returns 0, or a negative error number,
-// with which the connection attempt then fails.
+// with which the connection attempt then fails. It must return: it must neither throw an exception
+// nor jump out.
 typedef int (*dap_authenticate)(void *context,
                                 const dap_auth_question *question,
                                 dap_auth_answer *answer);

@@ -76,6 +76,7 @@ int main(int count, char **arguments) {
 
     char own[64];
     dap_region *region;
+    REFUSED(dap_register(NULL, own, (size_t)1 << 63, &region), EINVAL, "at this address");
     MUST(dap_register(NULL, own, sizeof own, &region));
     dap_memory outside = {own + 60, 5, region};
     REFUSED(dap_preadv(file, &outside, 1, 0), EINVAL, "not within its region");

@@ -99,7 +99,7 @@ fn ask(
         keytab: null,
     };
     // SAFETY: the function has the type that is declared for it, and both structs live until it
-    // returns.
+    // returns. The header asks the program to let it return, without an exception.
     let returned = unsafe { authenticate(given.authenticate_context, &question, &mut answer) };
     if returned != 0 {
         return Err(callback_failure(returned));

@@ -211,7 +211,8 @@ impl BatchEntry {
             (ranges, targets(&session.client, memory, count, LIST_MAX)?)
         };
         let in_file: u64 = ranges.iter().fold(0, |sum, range| sum.saturating_add(range.length));
-        let in_memory: u64 = targets.iter().map(|target| target.length as u64).sum();
+        let lengths = targets.iter().map(|target| target.length as u64);
+        let in_memory = lengths.fold(0, u64::saturating_add);
         if in_file != in_memory || in_file == 0 || in_file > u64::from(u32::MAX) {
             let text = format!("the ranges have {in_file} bytes, but the memory has {in_memory}");
             return Err(Failure::invalid(text));

@@ -65,7 +65,8 @@ pub unsafe extern "C" fn dap_register(
         check::place(region, "region")?;
         let base = NonNull::new(pointer.cast::<u8>());
         let base = base.ok_or_else(|| Failure::new(libc::EFAULT, "pointer is NULL"))?;
-        if length == 0 || base.addr().get().checked_add(length).is_none() {
+        let is_possible = length > 0 && length <= isize::MAX as usize;
+        if !is_possible || base.addr().get().checked_add(length).is_none() {
             return Err(Failure::invalid(format!(
                 "there cannot be {length} bytes of memory at this address"
             )));

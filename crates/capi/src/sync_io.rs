@@ -273,12 +273,12 @@ fn transfer_sequentially(
         let at = offset.saturating_add(moved);
         let done = file.ask(|file| match direction {
             Direction::Read => {
-                // SAFETY: the C caller guarantees this many bytes, which no other thread uses
-                // meanwhile.
-                file.read_at(unsafe { bytes_of(target) }, at)
+                // SAFETY: the C caller guarantees this many bytes to be read into, which no other
+                // thread uses meanwhile.
+                file.read_at(unsafe { room_of(target) }, at)
             }
             Direction::Write => {
-                // SAFETY: the C caller guarantees this many bytes, which no other thread uses
+                // SAFETY: the C caller guarantees this many bytes, which no thread changes
                 // meanwhile.
                 let bytes = unsafe { bytes_of(target) };
                 file.write_at(bytes, at).map(|()| bytes.len())
@@ -302,11 +302,24 @@ fn transfer_sequentially(
     Ok(moved)
 }
 
-/// Returns the memory of a target as a slice.
+/// Returns the memory of a target that is written from. Several threads may write from the same
+/// memory, which may be read-only.
 ///
 /// # Safety
-/// The memory is valid, and no other thread uses it while the slice exists.
-unsafe fn bytes_of<'t>(target: &Target) -> &'t mut [u8] {
+/// The memory is readable, and no thread changes it while the slice exists.
+unsafe fn bytes_of<'t>(target: &Target) -> &'t [u8] {
+    if target.length == 0 {
+        return &[];
+    }
+    // SAFETY: the caller guarantees the memory. A target with bytes is not NULL (`memory::target`).
+    unsafe { std::slice::from_raw_parts(target.pointer, target.length) }
+}
+
+/// Returns the memory of a target that is read into.
+///
+/// # Safety
+/// The memory is writable, and no other thread uses it while the slice exists.
+unsafe fn room_of<'t>(target: &Target) -> &'t mut [u8] {
     if target.length == 0 {
         return &mut [];
     }

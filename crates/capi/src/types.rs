@@ -104,7 +104,8 @@ pub struct dap_auth_answer {
 
 /// A callback that chooses how to authenticate. The callback is called when connecting, and again
 /// each time the server has refused the previous answer. It returns 0, or a negative error number,
-/// with which the connection attempt then fails.
+/// with which the connection attempt then fails. It must return: it must neither throw an exception
+/// nor jump out.
 pub type dap_authenticate = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
