@@ -6,6 +6,7 @@
 //!   connection exceeds a limit, the server does not read from it.
 //! - A turn executes a limited number of calls, so that other reactors can also take turns.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub(crate) struct Front {
     config: NfsConfig,
     records: Records,
     links: Vec<Option<Link>>,
+    /// The connections that are paused.
+    paused: Vec<LinkId>,
     users: Users,
     recent: Recent,
     calls: Calls,
@@ -51,6 +54,8 @@ struct Link {
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
+    /// Calls that had arrived when the connection was paused.
+    backlog: VecDeque<Vec<u8>>,
 }
 
 impl Front {
@@ -75,6 +80,7 @@ impl Front {
             config: config.clone(),
             records,
             links: Vec::new(),
+            paused: Vec::new(),
             users: Users::default(),
             recent: Recent::default(),
             calls: Calls::default(),
@@ -109,14 +115,13 @@ impl Front {
 
     /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
+        self.resume_paused(reactor);
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
             match event {
                 RecordEvent::Opened { link, peer } => self.open(link, peer),
                 RecordEvent::Record { link, bytes } => {
-                    self.on_record(reactor, link, &bytes);
-                    self.records.recycle(bytes);
-                    self.take_results(reactor);
+                    self.take_record(reactor, link, bytes);
                     served += 1;
                     if served >= CALLS_IN_TURN {
                         return true;
@@ -181,26 +186,71 @@ impl Front {
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
-        self.links[id.index()] = Some(Link { id, peer, is_believed, waiting: 0, is_paused: false });
+        self.links[id.index()] = Some(Link {
+            id,
+            peer,
+            is_believed,
+            waiting: 0,
+            is_paused: false,
+            backlog: VecDeque::new(),
+        });
     }
 
     fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(id.index())?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Updates the count of a connection's waiting calls. Stops reading from the connection while
-    /// there are too many of them or too many unsent bytes.
+    /// Handles a record, or keeps it while its connection is paused.
+    fn take_record(&mut self, reactor: &mut Reactor<'_>, id: LinkId, bytes: Vec<u8>) {
+        match self.link(id) {
+            Some(link) if link.is_paused => link.backlog.push_back(bytes),
+            _ => {
+                self.on_record(reactor, id, &bytes);
+                self.records.recycle(bytes);
+                self.take_results(reactor);
+                self.pause_if_busy(id);
+            }
+        }
+    }
+
+    /// Updates the count of a connection's waiting calls.
     fn count_waiting(&mut self, id: LinkId, is_more: bool) {
-        let unsent = self.records.unsent(id);
         let Some(link) = self.link(id) else { return };
         match is_more {
             true => link.waiting += 1,
             false => link.waiting = link.waiting.saturating_sub(1),
         }
-        let is_paused = link.waiting >= CALLS_MAX || unsent >= UNSENT_BYTES_MAX;
-        if is_paused != link.is_paused {
-            link.is_paused = is_paused;
-            self.records.set_paused(id, is_paused);
+    }
+
+    /// Stops reading from a connection with too many waiting calls or too many unsent bytes.
+    fn pause_if_busy(&mut self, id: LinkId) {
+        let unsent = self.records.unsent(id);
+        let Some(link) = self.link(id) else { return };
+        if !link.is_paused && (link.waiting >= CALLS_MAX || unsent >= UNSENT_BYTES_MAX) {
+            link.is_paused = true;
+            self.paused.push(id);
+            self.records.set_paused(id, true);
+        }
+    }
+
+    /// Reads again from the paused connections on which half of the calls and bytes are done.
+    fn resume_paused(&mut self, reactor: &mut Reactor<'_>) {
+        for id in std::mem::take(&mut self.paused) {
+            let unsent = self.records.unsent(id);
+            let Some(link) = self.link(id) else { continue };
+            if link.waiting > CALLS_MAX / 2 || unsent > UNSENT_BYTES_MAX / 2 {
+                self.paused.push(id);
+                continue;
+            }
+            link.is_paused = false;
+            while let Some(link) = self.link(id).filter(|link| !link.is_paused)
+                && let Some(bytes) = link.backlog.pop_front()
+            {
+                self.take_record(reactor, id, bytes);
+            }
+            if self.link(id).is_some_and(|link| !link.is_paused) {
+                self.records.set_paused(id, false);
+            }
         }
     }
 

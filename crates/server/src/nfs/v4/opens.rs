@@ -307,7 +307,8 @@ impl Service<'_, '_, '_> {
                     states.locks.get(number).is_some_and(|lock| lock.owner == owner)
                 };
                 let known = locks.iter().find(is_it).copied();
-                if known.is_none() && locks.len() >= LOCKS_PER_OPEN_MAX {
+                let is_full = locks.len() >= LOCKS_PER_OPEN_MAX || states.locks.len() >= LOCKS_MAX;
+                if known.is_none() && is_full {
                     return Err(Status::Delay);
                 }
                 (open, owner, known)
