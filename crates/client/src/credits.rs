@@ -85,8 +85,8 @@ impl Credits {
 
     #[inline(always)]
     fn take_any(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        // Streams with numbers above a reduced window stay in the list until the window grows
-        // again.
+        // Streams with numbers above the reduced number of credits stay in the list until the
+        // number grows again.
         let place = self.free.iter().rposition(|stream| *stream < self.nreq);
         let stream = match place {
             Some(place) => self.free.remove(place),

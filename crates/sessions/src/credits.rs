@@ -1,15 +1,18 @@
-//! Credits: how many requests a client may have outstanding, and how credits are distributed (draft
-//! 3.2.6).
+//! Credits: the number of requests that a client may have outstanding, and the distribution of
+//! credits among sessions (draft 3.2.6). The credits of one channel are called its *window*. A
+//! *stream* is one of the numbered sequences of requests of a channel: a request names a stream,
+//! and the next request on that stream follows after its reply. A client with `n` credits may use
+//! the streams 0 to `n - 1`.
 //!
 //! Invariants: for every window `outstanding <= nreq`, `1 <= target` and `1 <= nreq`. The sum of
 //! `max(nreq, target)` over all windows, plus one credit for every channel that could still open,
 //! never exceeds the budget.
 //!
-//! `nreq` is the number of credits that the client will have when it has read every reply sent so
-//! far. The client may still assume a greater number while replies are on their way. Each of these
-//! replies lowers the client's number by at most one, and until the client has read the reply, it
-//! counts the request as outstanding. So `outstanding > nreq` on the server proves that the client
-//! has violated the protocol.
+//! `nreq` is a field of the window: the number of credits that the client will have when it has
+//! read every reply sent so far. The client may still assume a greater number while replies are on
+//! their way. Each of these replies lowers the client's number by at most one, and until the client
+//! has read the reply, it counts the request as outstanding. So `outstanding > nreq` on the server
+//! proves that the client has violated the protocol.
 //!
 //! Growth: a session starts with few credits. The number doubles whenever the session has used all
 //! its credits. While more than half of the budget is free, the number instead rises directly to
@@ -47,7 +50,7 @@ use crate::{BreakReason, Grant};
 pub(crate) use budget::Budget;
 pub use view::{CreditView, CreditWeight, LimitedBy};
 
-/// The number of 64-bit words in a bitmap with one bit per stream.
+/// The number of 64-bit words in a bitmap with one bit for each stream of a channel.
 const STREAM_WORDS: usize = limits::CREDITS_MAX as usize / 64;
 const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
 /// The stream number that means "no stream".
@@ -58,7 +61,7 @@ const SATURATED: u8 = 1;
 /// A flag: the client has asked for more credits than it has.
 const ASKED: u8 = 2;
 
-/// The credits of one channel, called its window.
+/// The window of a channel: its credits and the state of its streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     /// The number of credits that the client will have when it has read all replies sent so far.
@@ -458,7 +461,7 @@ impl Window {
         now.since(*self.withheld.get_or_insert(now)) >= longest
     }
 
-    /// Describes the window for the operator.
+    /// Describes the credits of the channel for the operator.
     pub(crate) fn view(&self, session: SessionId) -> CreditView {
         CreditView {
             session,

@@ -1,7 +1,8 @@
 //! `dafs follow`: shows the requests of a running server one by one, as they are answered.
 //!
-//! Invariant: a follower costs the server at most one record in a bounded queue per request.
-//! Records that do not fit are counted, and the count is reported.
+//! Invariant: a follower (a connection that receives records of requests) costs the server at most
+//! one record in a bounded queue per request. Records that do not fit are counted, and the count is
+//! reported.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

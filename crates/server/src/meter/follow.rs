@@ -1,4 +1,5 @@
-//! Reports single requests to followers: a trace, the log, or an operator's terminal.
+//! Reports single requests to followers. A *follower* is a receiver of records of requests, for
+//! example the command `dafs follow` on an operator's terminal, or a trace.
 //!
 //! Invariant: a follower never slows the reactor down. The reactor adds a record if the queue has
 //! space, and otherwise counts the record as dropped. The reactor wakes no thread for a record,
@@ -70,7 +71,7 @@ impl Selection {
     }
 }
 
-/// The receiving end of a follower. Dropping this value ends the reports.
+/// The receiving end of a follower's queue of records. Dropping this value ends the reports.
 #[derive(Debug)]
 pub struct Followed {
     records: Receiver<RequestRecord>,
@@ -102,7 +103,7 @@ impl Followed {
 #[error("the server has ended")]
 pub struct ServerEnded;
 
-/// The sending end of a follower, which the reactor owns.
+/// The sending end of a follower's queue of records, which the reactor owns.
 #[derive(Debug)]
 pub(crate) struct Follower {
     selection: Selection,
@@ -111,7 +112,7 @@ pub(crate) struct Follower {
     seen: u64,
 }
 
-/// Creates both ends of a follower, with a queue of `room` records.
+/// Creates both ends of a follower's queue, which has space for `room` records.
 pub(crate) fn follow(selection: Selection, room: usize) -> (Follower, Followed) {
     let (sender, records) = sync_channel(room);
     let dropped = Arc::new(AtomicU64::new(0));

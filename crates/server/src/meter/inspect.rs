@@ -158,7 +158,8 @@ struct Look {
     asked: u64,
     answered: u64,
     copy: Option<Arc<Inspection>>,
-    /// The followers that inspecting threads have created and the reactor has not added yet.
+    /// The followers (receivers of records of single requests) that inspecting threads have created
+    /// and the reactor has not added yet.
     followers: Vec<Follower>,
 }
 

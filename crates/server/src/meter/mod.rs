@@ -8,8 +8,8 @@
 //! every request. Of a frequent procedure, only one request in N is timed, and the measured time is
 //! also counted for the requests since the previous timed request. N varies randomly, so that no
 //! client can send its slow requests just when none is timed. A request that must wait is always
-//! timed, from the start of its wait. While there are followers ([`crate::meter::follow`]), all
-//! requests are timed.
+//! timed, from the start of its wait. While there are followers (receivers of records of single
+//! requests, see [`crate::meter::follow`]), all requests are timed.
 
 pub(crate) mod follow;
 mod histogram;
@@ -156,8 +156,8 @@ impl Meter {
         Reading(self.present() << BEGUN_SHIFT | index as u64)
     }
 
-    /// Counts a completed request. Returns the time it took in nanoseconds if followers need the
-    /// time.
+    /// Counts a completed request. Returns the duration of the request in nanoseconds if followers
+    /// need it.
     #[inline]
     pub(crate) fn complete(
         &mut self,

@@ -35,8 +35,8 @@ pub(super) enum Priority {
     /// HURRY_UP was called for the transfer's request. The integer is the number of the call:
     /// earlier calls have smaller numbers.
     Hurried(u64),
-    /// The window of the transfer's batch has passed. Such transfers are ordered by file and
-    /// offset.
+    /// The window of the transfer's batch (the delay that its client accepts) has passed. Such
+    /// transfers are ordered by file and offset.
     Due,
     /// The transfer may be delayed until this time.
     Held(Moment),

@@ -1,5 +1,8 @@
 //! The total credits of all channels, and the share of each channel.
 //!
+//! A *window* is the credits of one channel. Its *charge* is the number of credits that it takes
+//! from the total.
+//!
 //! Invariants: `charged` is the sum of the charges of open windows. The two sums over contending
 //! windows are up to date. Only contending windows have missing credits. `charged + reserved <=
 //! total`.
