@@ -10,9 +10,9 @@
 //! 1. Connect and authenticate with the same client name and verifier (`progress.rs`), with a fresh
 //!    token for Kerberos.
 //! 2. Request the result of each interrupted request whose result the server keeps. The first of
-//! these result requests ends the old connection on the server, and its reply arrives when no
-//! request of the old session is running any more. Only then may a request name memory that an old
-//! request named: until then the old session might still write into that memory.
+//!    these result requests ends the old connection on the server, and its reply arrives when no
+//!    request of the old session is running any more. Only then may a request name memory that an
+//!    old request named: until then the old session might still write into that memory.
 //! 3. If the server has restarted, which a changed client id shows, register credentials again and
 //!    reclaim opens.
 //! 4. Discard the old results, and send the requests again that were not carried out
