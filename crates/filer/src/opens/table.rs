@@ -197,7 +197,8 @@ impl OpenTable {
         opens: &mut ClientOpens,
         arguments: &OpenArguments<'_>,
     ) -> Result<Opened, Fault> {
-        if arguments.owner.len() > limits::OWNER_BYTES_MAX {
+        // The server puts a byte in front of the owners that clients of other protocols choose.
+        if arguments.owner.len() > limits::OWNER_BYTES_MAX + 1 {
             return Err(Fault::Invalid);
         }
         let wanted = Reservation {

@@ -590,3 +590,5 @@ const NONE: [u8; 12] = [0; 12];
 const ALL: [u8; 12] = [0xff; 12];
 /// The maximum number of lock states that belong to one open.
 const LOCKS_PER_OPEN_MAX: usize = 4096;
+/// The maximum number of lock states of all clients.
+const LOCKS_MAX: usize = 1 << 18;
