@@ -66,10 +66,10 @@ pub enum ClientError {
         reason: String,
     },
     /// The connection was lost before the reply arrived, and the server no longer has the result of
-    /// the request. The client does not send the request again, because it must not be carried out
+    /// the request. The client does not send the request again, because it must not be executed
     /// twice. Either the server kept results in memory and restarted, or the client was
-    /// disconnected for longer than the server keeps results. Check whether the request was carried
-    /// out before you repeat it.
+    /// disconnected for longer than the server keeps results. Check whether the request was
+    /// executed before you repeat it.
     #[error(
         "{what}: the connection broke and the server no longer knows whether this was done; check \
          before repeating it"

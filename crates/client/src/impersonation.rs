@@ -1,4 +1,4 @@
-//! Impersonation: requests carried out with another user's credentials, as the server allows its
+//! Impersonation: requests executed with another user's credentials, as the server allows its
 //! trusted clients (draft 3.1.1, 6.2.8).
 //!
 //! Invariant: an impersonating session names the user in each of its requests, except requests that

@@ -24,7 +24,7 @@
 //!
 //! A session that loses its connection recovers ([`Recovery`]): it reconnects, queries the server
 //! for the outcomes of the requests that were in flight, reclaims its opens, and repeats the
-//! requests that were not carried out. Callers only notice a pause.
+//! requests that were not executed. Callers only notice a pause.
 //!
 //! All sessions of one client share a protection domain. Use a separate client for a server that
 //! must not be able to access memory registered for other servers.

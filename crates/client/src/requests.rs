@@ -102,7 +102,7 @@ pub(crate) fn is_kept(procedure: Procedure) -> bool {
     }
 }
 
-/// Returns true if a request that may have been carried out can safely be sent again.
+/// Returns true if a request that may have been executed can safely be sent again.
 pub(crate) fn is_repeatable(request: &Request<'_>) -> bool {
     match request {
         Request::Open(open) => is_repeatable_open(open),

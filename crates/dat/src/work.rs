@@ -51,7 +51,7 @@ pub enum Operation {
 /// The way in which a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompletionStatus {
-    /// The work was carried out completely.
+    /// The work was executed completely.
     Success,
     /// The work failed, and this broke the connection.
     Failed,

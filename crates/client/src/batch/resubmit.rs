@@ -2,8 +2,8 @@
 //!
 //! Invariant: a submitted batch is sent again only after its session has reconnected and opened a
 //! new back-control channel, because then no request of the old connection is still running. Only
-//! requests whose completions were not reported are sent again. Some may have been carried out
-//! before; repeating them is harmless, because the same bytes are written to the same ranges.
+//! requests whose completions were not reported are sent again. Some may have been executed before;
+//! repeating them is harmless, because the same bytes are written to the same ranges.
 //!
 //! Synchronous batches are ordinary requests that wait for their replies, so the general recovery
 //! covers them (`recovery`).

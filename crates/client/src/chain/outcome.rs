@@ -1,7 +1,7 @@
 //! The results of a chain.
 //!
-//! Invariant: all members before the failed one were carried out, and their results are available.
-//! No member after the failed one was carried out.
+//! Invariant: all members before the failed one were executed, and their results are available. No
+//! member after the failed one was executed.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::operation::Transferred;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The member was carried out, and its procedure has no results.
+    /// The member was executed, and its procedure has no results.
     Done,
     /// The handle of the object that was found or created.
     Found(FileHandle),
@@ -93,8 +93,7 @@ impl Outcome {
 #[error("member {} of the chain, {name}: {}", member + 1, error.in_full())]
 pub struct ChainFailure {
     /// The index of the failed member, counted from 0. If the session has ended, this is the first
-    /// member without a reply; it is unknown whether that member and those after it were carried
-    /// out.
+    /// member without a reply; it is unknown whether that member and those after it were executed.
     pub member: usize,
     /// The name of the failed member's procedure.
     pub name: &'static str,
@@ -124,7 +123,7 @@ pub(crate) struct MemberDetails {
 }
 
 impl MemberDetails {
-    /// Decodes the results of a member that was carried out. `named` returns the object that the
+    /// Decodes the results of a member that was executed. `named` returns the object that the
     /// member's request names, if any. An error describes what is wrong with the results.
     pub(crate) fn outcome(
         &self,

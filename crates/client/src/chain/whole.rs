@@ -173,7 +173,7 @@ impl Session {
             {
                 Ok(None)
             }
-            // A server that allows no CLOSE after a READ (draft 4.3.1) has carried out all other
+            // A server that allows no CLOSE after a READ (draft 4.3.1) has executed all other
             // members.
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),

@@ -5,9 +5,9 @@
 //!
 //! - The members without a reply are sent again in their original order, as one chain. Each works
 //!   on the same object and open as it would have without the interruption.
-//! - Members after one that failed are not carried out.
+//! - Members after one that failed are not executed.
 //!
-//! In an interrupted chain, some members were carried out and the server has kept their results;
+//! In an interrupted chain, some members were executed and the server has kept their results;
 //! others only read, and their results were not kept. After a read whose result was not kept, CLOSE
 //! and locks are the only changes that may follow, so the reads can be repeated later. If the file
 //! that they need has been closed, it is opened again for them.
@@ -94,7 +94,7 @@ impl Core {
         count
     }
 
-    /// Prepares waiting chains, which may have been carried out in part, for a restarted server.
+    /// Prepares waiting chains, which may have been executed in part, for a restarted server.
     fn prepare_waiting_chains(&mut self, key: SessionKey) {
         let session = &mut self.sessions[key];
         let Some(machine) = &mut session.recovery else { return };
@@ -216,7 +216,7 @@ impl ChainWork {
     }
 
     /// Marks files to be opened again that were closed before all members that need them were
-    /// carried out.
+    /// executed.
     fn reopen_closed(&mut self, opens: &mut Opens) {
         let closes = self.members_where(|member| {
             member.procedure == Procedure::Close && member.status == Some(Status::Ok)
@@ -345,7 +345,7 @@ impl ChainWork {
         }
     }
 
-    /// Returns the decoded reply of a member that was carried out.
+    /// Returns the decoded reply of a member that was executed.
     pub(crate) fn response(&self, number: usize) -> Option<Response<'_>> {
         let member = &self.members[number];
         if member.status != Some(Status::Ok) {

@@ -1,6 +1,6 @@
 //! Sends delayed requests again.
 //!
-//! Invariant: a delayed request was not carried out. It is sent again after a pause, until the
+//! Invariant: a delayed request was not executed. It is sent again after a pause, until the
 //! session's time limit has passed; then the application gets the server's reply.
 
 use std::time::Duration;

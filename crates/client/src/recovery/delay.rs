@@ -1,7 +1,7 @@
 //! Requests that the server delays: with the status DELAY, or with GRACE while clients reclaim
 //! state of the server's previous incarnation (draft 5.3).
 //!
-//! Invariant: a delayed request was not carried out.
+//! Invariant: a delayed request was not executed.
 
 use std::time::Duration;
 

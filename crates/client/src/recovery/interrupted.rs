@@ -26,11 +26,11 @@ pub(crate) struct InterruptedRequest {
 
 /// The state of an interrupted request, as far as the client knows it.
 pub(crate) enum Fate {
-    /// The client does not know yet whether the request was carried out.
+    /// The client does not know yet whether the request was executed.
     Unknown,
-    /// The request was not carried out and must be sent again.
+    /// The request was not executed and must be sent again.
     NotDone,
-    /// The OPEN was carried out by a server incarnation that has ended since. Its reply is useless
+    /// The OPEN was executed by a server incarnation that has ended since. Its reply is useless
     /// until the open is reclaimed.
     Opened(Vec<u8>),
 }
@@ -61,7 +61,7 @@ impl InterruptedRequest {
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
-    /// Returns true if the client must ask the server whether the request was carried out.
+    /// Returns true if the client must ask the server whether the request was executed.
     pub(crate) fn is_open(&self) -> bool {
         self.work.is_some() && matches!(self.fate, Fate::Unknown)
     }

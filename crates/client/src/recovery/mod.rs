@@ -2,8 +2,8 @@
 //!
 //! Invariant: every request that was in flight when a connection was lost ends exactly once, with
 //! the server's stored result or after being sent again. A request that changes something is sent
-//! again only if the server reports that it was not carried out, or if repeating the request makes
-//! no difference.
+//! again only if the server reports that it was not executed, or if repeating the request makes no
+//! difference.
 //!
 //! The order of the steps matters:
 //!
@@ -15,7 +15,7 @@
 //!    old request named: until then the old session might still write into that memory.
 //! 3. If the server has restarted, which a changed client id shows, register credentials again and
 //!    reclaim opens.
-//! 4. Discard the old results, and send the requests again that were not carried out
+//! 4. Discard the old results, and send the requests again that were not executed
 //!    (`interrupted.rs`).
 //!
 //! All of this happens inside calls of the owning thread, one step at a time, while other sessions

@@ -82,7 +82,7 @@ pub enum SessionEvent {
         server_restarted: bool,
         /// The number of requests that were sent again.
         reissued: u32,
-        /// The number of requests that had been carried out and whose results were fetched from the
+        /// The number of requests that had been executed and whose results were fetched from the
         /// server.
         fetched: u32,
         /// The number of opens reclaimed from a restarted server.

@@ -74,10 +74,10 @@ impl Core {
         let is_restarted = progress.client != old_client;
         let Some(interrupted) = progress.interrupted.get_mut(number) else { return };
         match header.status {
-            // The request was not carried out and never will be, because no request of the old
-            // session is running.
+            // The request was not executed and never will be, because no request of the old session
+            // is running.
             Status::NoXidMatch => interrupted.fate = Fate::NotDone,
-            // The chain stopped at an earlier member, so this member was not carried out.
+            // The chain stopped at an earlier member, so this member was not executed.
             Status::ChainBroken => interrupted.fate = Fate::NotDone,
             // The status may concern either the old proof of identity or the new one.
             Status::NotAuthenticated => progress.to_ask.push_back(Question::Check(number)),
@@ -106,8 +106,8 @@ impl Core {
     }
 
     /// Handles the reply to [`Question::Check`]. The reply shows which request the server had
-    /// delayed: the interrupted request itself, which was then not carried out, or only the
-    /// client's request for its result.
+    /// delayed: the interrupted request itself, which was then not executed, or only the client's
+    /// request for its result.
     pub(super) fn on_checked(&mut self, key: SessionKey, number: usize, status: Status) {
         match status {
             Status::Ok | Status::NoXidMatch => {
@@ -373,7 +373,7 @@ impl Core {
         self.ask(key, Question::Ignore, &Request::LockT(test));
     }
 
-    /// Replaces old state ids by new ones, and ends the OPEN requests that had been carried out.
+    /// Replaces old state ids by new ones, and ends the OPEN requests that had been executed.
     /// Returns the number of opens reclaimed.
     fn apply_claims(&mut self, key: SessionKey, progress: &mut RecoveryProgress) -> u32 {
         let mut reclaimed = 0;
@@ -400,7 +400,7 @@ impl Core {
         reclaimed
     }
 
-    /// Ends an interrupted OPEN that the previous server incarnation had carried out.
+    /// Ends an interrupted OPEN that the previous server incarnation had executed.
     fn answer_open(
         &mut self,
         key: SessionKey,
@@ -437,7 +437,7 @@ impl Core {
         }
     }
 
-    /// Moves the interrupted requests that were not carried out to the front of the queue, in their
+    /// Moves the interrupted requests that were not executed to the front of the queue, in their
     /// original order. Returns their number.
     fn reissue(&mut self, key: SessionKey, interrupted: Vec<InterruptedRequest>) -> u32 {
         let mut count = 0;

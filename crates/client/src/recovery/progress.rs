@@ -60,7 +60,7 @@ pub(super) enum Step {
     /// The session waits for the reply to CLIENT_CONNECT_AUTH, or to CLIENT_CONNECT and CLIENT_AUTH
     /// with a token.
     Authenticating,
-    /// The session asks the server whether the interrupted requests were carried out.
+    /// The session asks the server whether the interrupted requests were executed.
     Asking,
     /// The session registers credentials again.
     Registering,

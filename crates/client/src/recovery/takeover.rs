@@ -1,8 +1,8 @@
 //! Moves transfers to the first channel if their additional channel cannot reconnect.
 //!
 //! Invariant: a transfer moves only after the server has replied, over the first channel, that no
-//! request of the old session is running any more and whether the transfer was carried out. So no
-//! transfer is lost or carried out twice.
+//! request of the old session is running any more and whether the transfer was executed. So no
+//! transfer is lost or executed twice.
 
 use dafs_dat::coarse_now;
 use dafs_types::SequenceNumber;
@@ -98,8 +98,8 @@ impl Core {
         }
     }
 
-    /// Moves the transfers that were not carried out into the first channel's queue, before all
-    /// later requests.
+    /// Moves the transfers that were not executed into the first channel's queue, before all later
+    /// requests.
     fn finish_takeover(&mut self, key: SessionKey) {
         let Some(first) = self.sessions[key].role.first() else { return };
         if self.sessions.open(first).is_err() {
