@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dafs_nfs_state::limits::{CONNECTIONS_PER_SESSION_MAX, KEPT_REPLY_BYTES_MAX, SLOTS_MAX};
+use dafs_nfs_state::limits::{
+    CONNECTIONS_PER_SESSION_MAX, KEPT_REPLY_BYTES_MAX, SESSIONS_PER_CLIENT_MAX, SLOTS_MAX,
+};
 use dafs_nfs_state::{
     BindDirection, BoundDirection, CallbackSecurity, Caller, ConnectionId, CreateSession,
     CreatedSession, Nfs4Error, Notice, SequenceAsk, Sequenced, SessionId4, SessionRecord,
@@ -278,6 +280,46 @@ fn a_persistent_session_goes_on_after_a_restart() {
     assert_eq!(repeated, Ok(expected));
     created(world.create_with(&CreateSession { sequence: 3, ..create }, &on(1)));
     world.state.complete_reclaims(client_key(&world)).unwrap();
+}
+
+#[test]
+fn the_end_of_a_persistent_session_is_told_so_that_its_record_can_be_removed() {
+    let config = StateConfig { is_persistent: true, ..StateConfig::new(7) };
+    let mut world = World::with(config);
+    let client = world.exchange("a", 1, 0, ROOT).unwrap();
+    let create = create_ask(client.id, 1);
+    let flags = create_flags::PERSIST;
+    let first = created(world.create_with(&CreateSession { flags, ..create }, &on(1)));
+    let plain = created(world.create_with(&CreateSession { sequence: 2, ..create }, &on(1)));
+    let second =
+        created(world.create_with(&CreateSession { flags, sequence: 3, ..create }, &on(1)));
+    for session in [first.session, plain.session] {
+        world.state.destroy_session(session, None, &on(1)).unwrap();
+    }
+    world.state.revoke_client(client.key);
+    let told = world.notices();
+    let [Notice::SessionEnded(one), Notice::SessionEnded(two), Notice::Ended(_)] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((one, two), (first.session, second.session));
+}
+
+#[test]
+fn sessions_that_a_client_has_left_behind_make_room_for_new_ones() {
+    let mut world = World::new();
+    let client = world.exchange("a", 1, 0, ROOT).unwrap();
+    let create = |world: &mut World, sequence: u32| {
+        let caller = on(100 + u64::from(sequence));
+        world.create_with(&create_ask(client.id, sequence), &caller)
+    };
+    let most = SESSIONS_PER_CLIENT_MAX as u32;
+    let sessions: Vec<_> =
+        (1..=most).map(|number| created(create(&mut world, number)).session).collect();
+    assert_eq!(create(&mut world, most + 1), Err(Nfs4Error::Delay));
+    world.state.connection_lost(ConnectionId(103));
+    created(create(&mut world, most + 1));
+    let gone = |world: &World, session| world.state.sessions().find(session).is_err();
+    assert!(gone(&world, sessions[2]) && !gone(&world, sessions[1]));
 }
 
 fn client_key(world: &World) -> dafs_nfs_state::ClientKey {

@@ -3,7 +3,7 @@
 
 use dafs_types::{ClientId, Moment};
 
-use super::NfsState;
+use super::{NfsState, Notice};
 use crate::Nfs4Error;
 use crate::clients::{CreateSequence, CreatedSession};
 use crate::keys::{ClientKey, SessionId4, SessionKey};
@@ -125,10 +125,7 @@ impl NfsState {
         now: Moment,
     ) -> Result<SessionKey, Nfs4Error> {
         let client = new.client;
-        let sessions = self.clients.get(client).map_or(0, |client| client.sessions.len());
-        if sessions >= SESSIONS_PER_CLIENT_MAX {
-            return Err(Nfs4Error::Delay);
-        }
+        self.make_room_for_session(client)?;
         // Renew the lease of the client that gets the session, so that the client itself is not
         // removed.
         self.clients.renew(client, now);
@@ -144,6 +141,25 @@ impl NfsState {
             client.back_sessions += u32::from(new.wants_back);
         }
         Ok(key)
+    }
+
+    /// Makes room for one more session of a client. A client that has lost its connections may
+    /// have left sessions behind. The oldest session without connections is removed.
+    ///
+    /// # Errors
+    /// DELAY if the client uses all of its sessions.
+    fn make_room_for_session(&mut self, client: ClientKey) -> Result<(), Nfs4Error> {
+        let own = &self.clients.get(client).ok_or(Nfs4Error::StaleClientId)?.sessions;
+        if own.len() < SESSIONS_PER_CLIENT_MAX {
+            return Ok(());
+        }
+        let is_unused = |key: &&SessionKey| {
+            let session = self.sessions.get(**key);
+            session.is_some_and(|s| s.bindings.is_empty() && s.slots.running() == 0)
+        };
+        let unused = own.iter().find(is_unused).copied().ok_or(Nfs4Error::Delay)?;
+        self.remove_session(unused);
+        Ok(())
     }
 
     /// Handles BIND_CONN_TO_SESSION.
@@ -314,6 +330,9 @@ impl NfsState {
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.requeue(&session);
+        if session.is_persistent() {
+            self.notices.push_back(Notice::SessionEnded(session.id));
+        }
         if let Some(client) = self.clients.get_mut(session.client) {
             client.sessions.retain(|session| *session != key);
             client.running -= session.slots.running();

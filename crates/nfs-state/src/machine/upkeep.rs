@@ -5,7 +5,7 @@ use dafs_types::Moment;
 use super::NfsState;
 use crate::callbacks::CallbackEvent;
 use crate::clients::EndedClient;
-use crate::keys::ClientKey;
+use crate::keys::{ClientKey, SessionId4};
 use crate::peer::ConnectionId;
 use crate::sessions::SlotRecall;
 
@@ -14,6 +14,8 @@ use crate::sessions::SlotRecall;
 pub enum Notice {
     /// A client has ended. The server must release everything that the client holds.
     Ended(EndedClient),
+    /// A persistent session has ended. The server must remove its record from the journal.
+    SessionEnded(SessionId4),
     /// A callback has ended.
     Callback(CallbackEvent),
     /// A client must use fewer slots. The server may send CB_RECALL_SLOT, so that the client learns

@@ -81,6 +81,8 @@ impl State {
                     }
                     gone.push(client);
                 }
+                // No session is persistent, so none has a record in the journal.
+                Notice::SessionEnded(_) => {}
                 // No callback is sent: the reply to each SEQUENCE contains the number of slots,
                 // too.
                 Notice::Callback(_) | Notice::RecallSlots(_) => {}
