@@ -6,7 +6,8 @@ use dafs_base::Key;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(pub(crate) Key<ClientTag>);
 
-/// The type parameter of the keys of client records, whose type is private.
+/// A marker type: the type parameter of [`ClientKey`], so that keys of clients and of sessions are
+/// different types.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientTag {}
 
@@ -26,7 +27,8 @@ impl ClientKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub(crate) Key<SessionTag>);
 
-/// The type parameter of the keys of sessions, whose type is private.
+/// A marker type: the type parameter of [`SessionKey`], so that keys of clients and of sessions are
+/// different types.
 #[derive(Clone, Copy, Debug)]
 pub enum SessionTag {}
 

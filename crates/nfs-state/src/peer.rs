@@ -46,7 +46,7 @@ pub struct PeerId(pub u128);
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// The identity that the request proves.
+    /// The identity that the request states or proves by its credential.
     pub principal: &'a Principal,
     /// The protection of the request.
     pub service: Service,

@@ -1,6 +1,7 @@
-//! What a case works with: the server, connections to it, and a directory of its own.
+//! The environment of a test case: the server, connections to it, and a directory for the case
+//! alone.
 //!
-//! Invariant: what a case made is removed when it ends.
+//! Invariant: everything that a case has created is removed when the case ends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,31 +15,33 @@ use crate::rpc::{Auth, Connection};
 use crate::status;
 use crate::suite::{Protocol, Skip};
 
-/// A server and its exports.
+/// The server under test and its exports.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The address of the NFS service.
     pub nfs: SocketAddr,
     /// The address of the mount service.
     pub mount: SocketAddr,
-    /// The path of an export that user 0 may change as user 0.
+    /// The path of an export that user 0 may change without being squashed (mapped to another
+    /// user).
     pub path: String,
-    /// The path of an export that nobody may change, with a regular file named `file`.
+    /// The path of a read-only export, which contains a regular file named `file`.
     pub read_only: Option<String>,
-    /// The path of an export that takes user 0 for another.
+    /// The path of an export that squashes user 0 (maps it to another user).
     pub squashed: Option<String>,
-    /// How many seconds a case waits for a server that is restarting.
+    /// The number of seconds for which a case waits for a server that restarts.
     pub restart_seconds: u64,
 }
 
-/// What a case works with.
+/// The environment of one test case.
 #[derive(Debug)]
 pub struct Bench {
     /// The server under test.
     pub target: Target,
-    /// A client of version 3 that is user 0. Its name is short, since most cases use it often.
+    /// A client of version 3 as user 0. The name of the field is short, because most cases use it
+    /// often.
     pub c: Nfs3,
-    /// The handle of the case's own directory, which everybody may change.
+    /// The handle of the case's directory, which every user may change.
     pub dir: Fh,
     /// The handle of the export's root.
     pub root: Fh,
@@ -46,18 +49,18 @@ pub struct Bench {
     pub name: String,
 }
 
-/// The number of an ordinary user.
+/// The user id of an ordinary user.
 pub const USER: u32 = 12_001;
-/// The number of another ordinary user.
+/// The user id of another ordinary user.
 pub const OTHER: u32 = 12_002;
 
-/// How often a second a server that is restarting is looked for.
+/// The number of attempts per second to connect to a server that restarts.
 const STEPS_PER_SECOND: u64 = 10;
-/// The length of the pages of names that are removed when a case ends.
+/// The size in bytes of each listing by which the names in a case's directory are removed.
 const PAGE_BYTES: u32 = 32 << 10;
 
 impl Bench {
-    /// Connects to a server and makes the directory of a case.
+    /// Connects to a server and creates the directory of a case.
     pub fn new(target: &Target, number: usize, _: Protocol) -> Result<Self> {
         let auth = Auth::user(0);
         await_server(target);
@@ -67,17 +70,17 @@ impl Bench {
         let name = format!("suite-{}-{number}", std::process::id());
         let made = c.mkdir(&root, &name, Sattr::mode(0o777)).context("making a directory")?;
         let dir = made.fh.context("MKDIR returns no handle")?;
-        // A server may apply its umask.
+        // Set the mode again, because the server may have applied its umask.
         c.setattr(&dir, Sattr::mode(0o777), None)?;
         Ok(Self { target: target.clone(), c, dir, root, name })
     }
 
-    /// Returns a client with its own connection, which is another user.
+    /// Returns a client that acts as another user, over a connection of its own.
     pub fn user(&self, uid: u32) -> Result<Nfs3> {
         self.client(Auth::user(uid))
     }
 
-    /// Returns a client with its own connection and this credential.
+    /// Returns a client that uses this credential, over a connection of its own.
     pub fn client(&self, auth: Auth) -> Result<Nfs3> {
         Ok(Nfs3 { connection: Connection::open(self.target.nfs)?, auth })
     }
@@ -92,12 +95,12 @@ impl Bench {
         Ok(Mount { connection: Connection::open(self.target.mount)?, auth: Auth::user(0) })
     }
 
-    /// Makes an empty file with mode 644 in the case's directory.
+    /// Creates an empty file with mode 644 in the case's directory.
     pub fn file(&mut self, name: &str) -> Result<Fh> {
         self.file_with_mode(name, 0o644)
     }
 
-    /// Makes an empty file with a mode.
+    /// Creates an empty file with a mode in the case's directory.
     pub fn file_with_mode(&mut self, name: &str, mode: u32) -> Result<Fh> {
         let made = self.c.create(&self.dir, name, How::Guarded(Sattr::mode(mode)))?;
         let fh = made.fh.context("CREATE returns no handle")?;
@@ -105,7 +108,7 @@ impl Bench {
         Ok(fh)
     }
 
-    /// Makes a file with data.
+    /// Creates a file with data in the case's directory.
     pub fn file_with(&mut self, name: &str, data: &[u8]) -> Result<Fh> {
         let fh = self.file(name)?;
         let written = self.c.write(&fh, 0, 2, data)?;
@@ -113,7 +116,7 @@ impl Bench {
         Ok(fh)
     }
 
-    /// Makes a directory with a mode.
+    /// Creates a directory with a mode in the case's directory.
     pub fn sub(&mut self, name: &str, mode: u32) -> Result<Fh> {
         let made = self.c.mkdir(&self.dir, name, Sattr::mode(mode))?;
         let fh = made.fh.context("MKDIR returns no handle")?;
@@ -121,7 +124,7 @@ impl Bench {
         Ok(fh)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link in the case's directory.
     pub fn link_to(&mut self, name: &str, target: &str) -> Result<Fh> {
         let made = self.c.symlink(&self.dir, name, target, Sattr::default())?;
         made.fh.context("SYMLINK returns no handle")
@@ -141,12 +144,12 @@ impl Bench {
         Ok(fh)
     }
 
-    /// Mounts the export that nobody may change.
+    /// Mounts the read-only export. Skips the case if the target has none.
     pub fn read_only(&self) -> Result<Fh> {
         self.other_export(self.target.read_only.as_deref(), "read-only")
     }
 
-    /// Mounts the export that takes user 0 for another.
+    /// Mounts the export that squashes user 0. Skips the case if the target has none.
     pub fn squashed(&self) -> Result<Fh> {
         self.other_export(self.target.squashed.as_deref(), "squashed")
     }
@@ -158,7 +161,7 @@ impl Bench {
         Ok(self.mount()?.mnt(path)?.fh)
     }
 
-    /// Removes the case's directory, as far as possible.
+    /// Removes the case's directory and everything in it, as far as possible.
     pub fn clean_up(&mut self) {
         let Ok(mut client) = self.client(Auth::user(0)) else { return };
         let dir = self.dir.clone();
@@ -167,7 +170,8 @@ impl Bench {
     }
 }
 
-/// Waits until a server that is restarting accepts a connection, for as long as the target allows.
+/// Waits until a server that restarts accepts a connection, or the target's time for that has
+/// passed.
 fn await_server(target: &Target) {
     for _ in 0..target.restart_seconds * STEPS_PER_SECOND {
         if Connection::open(target.nfs).is_ok() {
@@ -177,7 +181,7 @@ fn await_server(target: &Target) {
     }
 }
 
-/// Removes everything in a directory.
+/// Removes all entries of a directory.
 fn empty(client: &mut Nfs3, dir: &[u8]) -> Result<(), Fault> {
     loop {
         let page = client.readdirplus(dir, 0, [0; 8], (PAGE_BYTES, PAGE_BYTES))?;
@@ -210,7 +214,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Re
     Ok(())
 }
 
-/// Checks that a call fails with this status, and returns the attributes that came with it.
+/// Checks that a call fails with one of these statuses. Returns the attributes in the reply.
 pub fn refusal<T>(wanted: &[u32], result: Result<T, Fault>) -> Result<Vec<Wcc>> {
     let expected = || wanted.iter().map(|one| status::name(*one)).collect::<Vec<_>>().join(" or ");
     match result {
@@ -230,7 +234,8 @@ pub fn refused_as<T>(wanted: &[u32], result: Result<T, Fault>) -> Result<()> {
     refusal(wanted, result).map(drop)
 }
 
-/// Checks that RPC accepts a call, but does not do it, with this accept status.
+/// Checks that the server accepts a call at the level of RPC, but does not execute it and returns
+/// this accept status.
 pub fn not_done<T>(wanted: u32, result: Result<T, Fault>) -> Result<Vec<u32>> {
     let name = crate::fault::accept_name(wanted);
     match result {
@@ -240,7 +245,7 @@ pub fn not_done<T>(wanted: u32, result: Result<T, Fault>) -> Result<Vec<u32>> {
     }
 }
 
-/// Checks that RPC denies a call with this reject status.
+/// Checks that the server denies a call at the level of RPC, with this reject status.
 pub fn denied<T>(wanted: u32, result: Result<T, Fault>) -> Result<Vec<u32>> {
     match result {
         Err(Fault::Denied { status, detail }) if status == wanted => Ok(detail),

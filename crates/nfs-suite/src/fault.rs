@@ -1,9 +1,9 @@
-//! The ways in which a call can end without its result.
+//! The ways in which a call can fail to return results.
 
 use crate::nfs3::Wcc;
 use crate::status;
 
-/// A call without its result.
+/// The reason why a call has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The procedure or operation has failed with a status.
@@ -13,32 +13,34 @@ pub enum Fault {
         what: String,
         /// The status in the reply.
         status: u32,
-        /// The attributes that came with the status, in the order of the reply.
+        /// The attributes in the reply, in their order.
         wcc: Vec<Wcc>,
     },
-    /// RPC accepted the call, but did not call the procedure.
+    /// The server accepted the call at the level of RPC, but did not execute the procedure.
     #[error("RPC answers {} {detail:?}", accept_name(*status))]
     NotDone {
-        /// The accept status: 1 PROG_UNAVAIL to 5 SYSTEM_ERR.
+        /// The accept status, from 1 (PROG_UNAVAIL) to 5 (SYSTEM_ERR).
         status: u32,
-        /// The numbers that follow: the versions of PROG_MISMATCH.
+        /// The numbers after the status: for PROG_MISMATCH, the lowest and the highest supported
+        /// version.
         detail: Vec<u32>,
     },
-    /// RPC denied the call.
+    /// The server denied the call at the level of RPC.
     #[error("RPC denies the call: {status} {detail:?}")]
     Denied {
-        /// The reject status: 0 RPC_MISMATCH, 1 AUTH_ERROR.
+        /// The reject status: 0 for RPC_MISMATCH, 1 for AUTH_ERROR.
         status: u32,
-        /// The numbers that follow: versions, or the reason.
+        /// The numbers after the status: for RPC_MISMATCH the supported versions, for AUTH_ERROR
+        /// the reason.
         detail: Vec<u32>,
     },
     /// The server has closed the connection.
     #[error("the server has closed the connection")]
     Closed,
-    /// The server has not answered.
+    /// The server has not replied within the time limit.
     #[error("the server has not answered for {0} seconds")]
     Hangs(u64),
-    /// The reply does not have the form that its specification gives it.
+    /// The reply is not valid; the text says why.
     #[error("the reply {0}")]
     Reply(String),
     /// A call of the operating system has failed.

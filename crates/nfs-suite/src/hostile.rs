@@ -1,1 +1,1 @@
-//! Clients that break rules in large numbers, while another client works.
+//! Many clients that violate the protocol, while another client works normally.

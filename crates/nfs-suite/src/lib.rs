@@ -1,12 +1,14 @@
-//! Checks an NFS server against its standards, with a table of cases and with hostile clients.
+//! Tests whether an NFS server conforms to its standards, by a table of test cases and by hostile
+//! clients.
 //!
-//! The program knows nothing of DAFS. It also has encodings of its own, written from the RFCs, so
-//! that a mistake in the server's codec cannot hide behind the same mistake here.
+//! The program does not depend on DAFS. It even has its own encodings, written from the RFCs, so
+//! that a mistake in the server's codec cannot go unnoticed because the test makes the same
+//! mistake.
 //!
-//! - `nfs-suite URL`: the cases of [`cases`], which [`suite`] runs.
-//! - [`hostile`]: clients that break rules in large numbers, while another client works.
+//! - `nfs-suite URL`: runs the test cases in [`cases`], by means of [`suite`].
+//! - [`hostile`]: many clients that violate the protocol, while another client works normally.
 //!
-//! Invariant: a case gets a connection and a directory of its own.
+//! Invariant: each test case has its own connection and its own directory.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -1,11 +1,11 @@
-//! MOUNT version 3 (RFC 1813 appendix I), from the client's side.
+//! A client of MOUNT version 3 (RFC 1813 appendix I).
 
 use crate::fault::Fault;
 use crate::nfs3::Fh;
 use crate::rpc::{Auth, Call, Connection};
 use crate::xdr::{Get, Put};
 
-/// The number of the program.
+/// The RPC program number of MOUNT.
 pub const PROGRAM: u32 = 100_005;
 
 /// A client of the mount service.
@@ -13,28 +13,28 @@ pub const PROGRAM: u32 = 100_005;
 pub struct Mount {
     /// The connection to the service.
     pub connection: Connection,
-    /// The credential of all calls.
+    /// The credential with which all calls are sent.
     pub auth: Auth,
 }
 
-/// What a mount returns.
+/// The results of a successful MNT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// The handle of the directory.
     pub fh: Fh,
-    /// The flavors that the server accepts.
+    /// The authentication flavors that the server accepts.
     pub flavors: Vec<u32>,
 }
 
 /// The name of a host and the path that it has mounted.
 pub type Mounter = (Vec<u8>, Vec<u8>);
 
-/// An export with the groups that may mount it.
+/// An export, and the groups of hosts that may mount it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The path of the directory.
     pub path: Vec<u8>,
-    /// The groups that may mount it.
+    /// The groups of hosts that may mount the directory; empty if all hosts may.
     pub groups: Vec<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ impl Mount {
         Get(&self.raw(0, Vec::new())?).finish()
     }
 
-    /// Calls MNT: returns the handle of a path.
+    /// Calls MNT. Returns the handle of the directory with this path.
     pub fn mnt(&mut self, path: impl AsRef<[u8]>) -> Result<Mounted, Fault> {
         let results = self.raw(1, Put::new().opaque(path).0)?;
         let mut get = Get(&results);
@@ -63,7 +63,7 @@ impl Mount {
         Ok(mounted)
     }
 
-    /// Calls DUMP: returns hosts and paths.
+    /// Calls DUMP. Returns the hosts that have mounted directories, and the paths.
     pub fn dump(&mut self) -> Result<Vec<Mounter>, Fault> {
         let results = self.raw(2, Vec::new())?;
         let mut get = Get(&results);
@@ -72,7 +72,7 @@ impl Mount {
         Ok(entries)
     }
 
-    /// Calls UMNT for a path.
+    /// Calls UMNT for one path.
     pub fn umnt(&mut self, path: impl AsRef<[u8]>) -> Result<(), Fault> {
         Get(&self.raw(3, Put::new().opaque(path).0)?).finish()
     }
@@ -82,7 +82,7 @@ impl Mount {
         Get(&self.raw(4, Vec::new())?).finish()
     }
 
-    /// Calls EXPORT: returns all exports.
+    /// Calls EXPORT. Returns the list of exports.
     pub fn export(&mut self) -> Result<Vec<Export>, Fault> {
         let results = self.raw(5, Vec::new())?;
         let mut get = Get(&results);

@@ -1,22 +1,22 @@
-//! NFS version 3 (RFC 1813), from the client's side: all 22 procedures.
+//! A client of NFS version 3 (RFC 1813), with all 22 procedures.
 //!
-//! Invariant: a reply that is returned was decoded to its last byte.
+//! Invariant: a reply is returned only if it was decoded completely, without bytes left.
 
 use crate::fault::Fault;
 use crate::rpc::{Auth, Call, Connection};
 use crate::xdr::{Get, Put};
 
-/// The number of the program.
+/// The RPC program number of NFS.
 pub const PROGRAM: u32 = 100_003;
 
-/// A file handle as the server made it.
+/// A file handle, as the server has encoded it.
 pub type Fh = Vec<u8>;
-/// The seconds since 1970 and the nanoseconds after them.
+/// A time: the seconds since 1970, and the nanoseconds after the second.
 pub type Time = (u32, u32);
-/// A number that changes with the server's or a directory's instance.
+/// A value that changes when the server restarts or the cookies of a directory become invalid.
 pub type Verifier = [u8; 8];
 
-/// The types of files, by their numbers.
+/// The types of files, as the protocol numbers them.
 pub mod kind {
     /// A regular file with data.
     pub const REG: u32 = 1;
@@ -28,13 +28,13 @@ pub mod kind {
     pub const CHR: u32 = 4;
     /// A symbolic link.
     pub const LNK: u32 = 5;
-    /// A socket of the local domain.
+    /// A Unix domain socket, as a special file.
     pub const SOCK: u32 = 6;
-    /// A named pipe, first in first out.
+    /// A named pipe (FIFO), as a special file.
     pub const FIFO: u32 = 7;
 }
 
-/// The names of the procedures, by their numbers.
+/// The names of the procedures, in the order of their numbers.
 pub const PROCEDURES: [&str; 22] = [
     "NULL",
     "GETATTR",
@@ -60,7 +60,7 @@ pub const PROCEDURES: [&str; 22] = [
     "COMMIT",
 ];
 
-/// The attributes of a file, with the names of `stat`.
+/// The attributes of a file, named as in the RFC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub struct Attr {
@@ -79,31 +79,31 @@ pub struct Attr {
     pub ctime: Time,
 }
 
-/// What a file had before an operation: size, time of modification, time of change.
+/// Attributes of a file before an operation: size, time of modification, time of change.
 pub type Pre = (u64, Time, Time);
 
-/// Attributes before and after an operation.
+/// The attributes of a file before and after an operation, if the reply contains them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
-    /// Some attributes before the operation.
+    /// The attributes before the operation.
     pub before: Option<Pre>,
     /// The attributes after the operation.
     pub after: Option<Attr>,
 }
 
-/// How to set a time.
+/// The way in which SETATTR sets a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// The time stays as it is.
+    /// The time is not changed.
     #[default]
     Keep,
-    /// The time becomes the server's.
+    /// The time is set to the server's present time.
     Server,
-    /// The time becomes this one.
+    /// The time is set to this value.
     To(Time),
 }
 
-/// The attributes to set.
+/// The attributes that a call sets; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub struct Sattr {
@@ -115,14 +115,14 @@ pub struct Sattr {
     pub mtime: SetTime,
 }
 
-/// How CREATE treats a file that exists.
+/// The behavior of CREATE if the file already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The file is used.
+    /// The call uses the existing file.
     Unchecked(Sattr),
-    /// The call fails.
+    /// The call fails with EXIST.
     Guarded(Sattr),
-    /// The call fails, unless the file was made with this verifier.
+    /// The call fails, unless the file was created with this verifier.
     Exclusive(Verifier),
 }
 
@@ -135,7 +135,7 @@ pub struct Found {
     pub dir: Option<Attr>,
 }
 
-/// A file that was made.
+/// An object that a call has created.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub struct Made {
@@ -164,7 +164,7 @@ pub struct Written {
     pub verifier: Verifier,
 }
 
-/// One page of a listing.
+/// One page of a directory listing.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub struct Page {
@@ -176,7 +176,7 @@ pub struct Page {
     pub bytes: usize,
 }
 
-/// An entry of a listing. READDIR returns neither attributes nor handle.
+/// An entry of a directory listing. READDIR returns neither attributes nor a handle.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub struct Entry {
@@ -222,24 +222,24 @@ pub struct PathConf {
 pub struct Nfs3 {
     /// The connection to the server.
     pub connection: Connection,
-    /// The credential of all calls.
+    /// The credential with which all calls are sent.
     pub auth: Auth,
 }
 
 impl Sattr {
-    /// Sets the mode alone.
+    /// Returns attributes of which only the mode is set.
     #[must_use]
     pub fn mode(mode: u32) -> Self {
         Self { mode: Some(mode), ..Self::default() }
     }
 
-    /// Sets the size alone.
+    /// Returns attributes of which only the size is set.
     #[must_use]
     pub fn size(size: u64) -> Self {
         Self { size: Some(size), ..Self::default() }
     }
 
-    /// Sets the owner and the group.
+    /// Returns attributes of which only the owner and the group are set.
     #[must_use]
     pub fn owner(uid: u32, gid: u32) -> Self {
         Self { uid: Some(uid), gid: Some(gid), ..Self::default() }
@@ -270,13 +270,14 @@ impl How {
 }
 
 impl Nfs3 {
-    /// Returns a call of a procedure, which can be sent later.
+    /// Returns a call of a procedure, which the caller can send later.
     #[must_use]
     pub fn prepare(&self, procedure: u32, arguments: Put) -> Call {
         Call::new(PROGRAM, 3, procedure, &self.auth, arguments.0)
     }
 
-    /// Calls a procedure, and decodes the results of a success and of a failure.
+    /// Calls a procedure. Decodes the results of a success with one function, and those of a
+    /// failure with the other.
     fn run<T>(
         &mut self,
         procedure: u32,
@@ -295,19 +296,19 @@ impl Nfs3 {
         Get(&self.connection.call(&call)?).finish()
     }
 
-    /// Calls GETATTR: returns the attributes.
+    /// Calls GETATTR. Returns the attributes of the file.
     pub fn getattr(&mut self, fh: &[u8]) -> Result<Attr, Fault> {
         self.run(1, Put::new().opaque(fh), attr, nothing)
     }
 
-    /// Calls SETATTR. A guard is the change time that the file must have.
+    /// Calls SETATTR. If there is a guard, it is the change time that the file must have.
     pub fn setattr(&mut self, fh: &[u8], to: Sattr, guard: Option<Time>) -> Result<Wcc, Fault> {
         let put = to.put(Put::new().opaque(fh));
         let put = put.option(guard, |put, time| put.u32(time.0).u32(time.1));
         self.run(2, put, wcc, one_wcc)
     }
 
-    /// Calls LOOKUP: finds the file of a name.
+    /// Calls LOOKUP. Returns the file with this name.
     pub fn lookup(&mut self, dir: &[u8], name: impl AsRef<[u8]>) -> Result<Found, Fault> {
         let found = |get: &mut Get<'_>| {
             Ok(Found { fh: get.opaque()?, attr: get.option(attr)?, dir: get.option(attr)? })
@@ -315,19 +316,19 @@ impl Nfs3 {
         self.run(3, at(dir, name), found, one_attr)
     }
 
-    /// Calls ACCESS: returns those of the rights that the caller has.
+    /// Calls ACCESS. Returns the rights, of those in `rights`, that the caller has.
     pub fn access(&mut self, fh: &[u8], rights: u32) -> Result<(Option<Attr>, u32), Fault> {
         let granted = |get: &mut Get<'_>| Ok((get.option(attr)?, get.u32()?));
         self.run(4, Put::new().opaque(fh).u32(rights), granted, one_attr)
     }
 
-    /// Calls READLINK: returns the target.
+    /// Calls READLINK. Returns the target of the link.
     pub fn readlink(&mut self, fh: &[u8]) -> Result<(Option<Attr>, Vec<u8>), Fault> {
         let target = |get: &mut Get<'_>| Ok((get.option(attr)?, get.opaque()?));
         self.run(5, Put::new().opaque(fh), target, one_attr)
     }
 
-    /// Calls READ: returns data.
+    /// Calls READ. Returns the data.
     pub fn read(&mut self, fh: &[u8], offset: u64, count: u32) -> Result<Data, Fault> {
         let put = Put::new().opaque(fh).u64(offset).u32(count);
         let data = |get: &mut Get<'_>| {
@@ -337,7 +338,7 @@ impl Nfs3 {
         self.run(6, put, data, one_attr)
     }
 
-    /// Calls WRITE. Stability is 0 unstable, 1 data, 2 file.
+    /// Calls WRITE. The stability is 0 (unstable), 1 (data sync) or 2 (file sync).
     pub fn write(
         &mut self,
         fh: &[u8],
@@ -366,12 +367,12 @@ impl Nfs3 {
         self.run(7, put, written, one_wcc)
     }
 
-    /// Calls CREATE: makes a regular file.
+    /// Calls CREATE, which creates a regular file.
     pub fn create(&mut self, dir: &[u8], name: impl AsRef<[u8]>, how: How) -> Result<Made, Fault> {
         self.run(8, how.put(at(dir, name)), made, one_wcc)
     }
 
-    /// Calls MKDIR: makes a directory.
+    /// Calls MKDIR, which creates a directory.
     pub fn mkdir(
         &mut self,
         dir: &[u8],
@@ -381,7 +382,7 @@ impl Nfs3 {
         self.run(9, with.put(at(dir, name)), made, one_wcc)
     }
 
-    /// Calls SYMLINK: makes a symbolic link.
+    /// Calls SYMLINK, which creates a symbolic link.
     pub fn symlink(
         &mut self,
         dir: &[u8],
@@ -392,7 +393,8 @@ impl Nfs3 {
         self.run(10, with.put(at(dir, name)).opaque(target), made, one_wcc)
     }
 
-    /// Calls MKNOD: makes a special file. The device counts for device nodes only.
+    /// Calls MKNOD, which creates a special file. The server ignores the device number for other
+    /// types than devices.
     pub fn mknod(
         &mut self,
         dir: &[u8],
@@ -410,17 +412,17 @@ impl Nfs3 {
         self.run(11, put, made, one_wcc)
     }
 
-    /// Calls REMOVE: removes a name that is not a directory.
+    /// Calls REMOVE, which removes a name of an object that is not a directory.
     pub fn remove(&mut self, dir: &[u8], name: impl AsRef<[u8]>) -> Result<Wcc, Fault> {
         self.run(12, at(dir, name), wcc, one_wcc)
     }
 
-    /// Calls RMDIR: removes an empty directory.
+    /// Calls RMDIR, which removes an empty directory.
     pub fn rmdir(&mut self, dir: &[u8], name: impl AsRef<[u8]>) -> Result<Wcc, Fault> {
         self.run(13, at(dir, name), wcc, one_wcc)
     }
 
-    /// Calls RENAME: moves a name.
+    /// Calls RENAME, which moves or renames an object.
     pub fn rename(
         &mut self,
         from: (&[u8], &[u8]),
@@ -431,7 +433,7 @@ impl Nfs3 {
         self.run(14, put, both, |get| Ok(vec![wcc(get)?, wcc(get)?]))
     }
 
-    /// Calls LINK: makes another name for a file.
+    /// Calls LINK, which creates a further name of a file.
     pub fn link(
         &mut self,
         fh: &[u8],
@@ -445,7 +447,7 @@ impl Nfs3 {
         })
     }
 
-    /// Calls READDIR: returns a page of names.
+    /// Calls READDIR. Returns a page of names.
     pub fn readdir(
         &mut self,
         dir: &[u8],
@@ -457,7 +459,7 @@ impl Nfs3 {
         self.run(16, put, |get| page(get, false), one_attr)
     }
 
-    /// Calls READDIRPLUS: returns a page of names, attributes and handles.
+    /// Calls READDIRPLUS. Returns a page of names with attributes and handles.
     pub fn readdirplus(
         &mut self,
         dir: &[u8],
@@ -469,7 +471,8 @@ impl Nfs3 {
         self.run(17, put, |get| page(get, true), one_attr)
     }
 
-    /// Calls FSSTAT: returns total, free and available bytes, then the same of files.
+    /// Calls FSSTAT. Returns the numbers of total, free and available bytes, and the same three
+    /// numbers of files.
     pub fn fsstat(&mut self, fh: &[u8]) -> Result<(Option<Attr>, [u64; 6], u32), Fault> {
         let stat = |get: &mut Get<'_>| {
             let attr = get.option(attr)?;
@@ -482,7 +485,7 @@ impl Nfs3 {
         self.run(18, Put::new().opaque(fh), stat, one_attr)
     }
 
-    /// Calls FSINFO: returns limits of the file system.
+    /// Calls FSINFO. Returns the limits of the file system.
     pub fn fsinfo(&mut self, fh: &[u8]) -> Result<FsInfo, Fault> {
         let info = |get: &mut Get<'_>| {
             Ok(FsInfo {
@@ -502,7 +505,7 @@ impl Nfs3 {
         self.run(19, Put::new().opaque(fh), info, one_attr)
     }
 
-    /// Calls PATHCONF: returns limits of names.
+    /// Calls PATHCONF. Returns the limits of names.
     pub fn pathconf(&mut self, fh: &[u8]) -> Result<PathConf, Fault> {
         let conf = |get: &mut Get<'_>| {
             Ok(PathConf {
@@ -518,14 +521,14 @@ impl Nfs3 {
         self.run(20, Put::new().opaque(fh), conf, one_attr)
     }
 
-    /// Calls COMMIT: makes written data stable.
+    /// Calls COMMIT, which puts written data on stable storage.
     pub fn commit(&mut self, fh: &[u8], offset: u64, count: u32) -> Result<(Wcc, Verifier), Fault> {
         let put = Put::new().opaque(fh).u64(offset).u32(count);
         self.run(21, put, |get| Ok((wcc(get)?, get.array()?)), one_wcc)
     }
 }
 
-/// Decodes the results of a procedure.
+/// Decodes the results of a procedure: the status, and what follows a success or a failure.
 pub fn decode<T>(
     procedure: u32,
     results: &[u8],
@@ -559,7 +562,7 @@ fn time(get: &mut Get<'_>) -> Result<Time, Fault> {
     Ok(time)
 }
 
-/// Decodes attributes.
+/// Decodes the attributes of a file.
 pub fn attr(get: &mut Get<'_>) -> Result<Attr, Fault> {
     let kind = get.u32()?;
     if !(kind::REG..=kind::FIFO).contains(&kind) {

@@ -1,7 +1,8 @@
-//! ONC RPC version 2 (RFC 5531) over TCP, from the client's side.
+//! A client of ONC RPC version 2 (RFC 5531) over TCP.
 //!
-//! Invariant: nothing is sent that the caller did not ask for, so that a case can send any bytes.
-//! A reply that arrives while another is awaited is kept until somebody asks for it.
+//! Invariant: only bytes that the caller passes are sent, so that a test case can send any bytes.
+//! If a reply arrives while the caller waits for another reply, it is stored until the caller asks
+//! for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -11,39 +12,39 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::xdr::{Get, Put};
 
-/// The number of seconds after which a server that does not answer has failed.
+/// The number of seconds after which a server that does not reply has failed the test.
 pub const PATIENCE_SECONDS: u64 = 20;
 
-/// The bit of a mark that ends a record.
+/// The bit of a mark that is set if the fragment is the last of its record.
 pub const LAST: u32 = 0x8000_0000;
 
-/// The maximum length of a reply that is received, in bytes.
+/// The maximum length of a received reply, in bytes.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// The credential of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// No user is named.
+    /// The client states no user (AUTH_NONE).
     None,
-    /// The client names a user by numbers.
+    /// The client states a user id and group ids (AUTH_SYS).
     Sys {
-        /// The number of the user.
+        /// The user id of the caller.
         uid: u32,
-        /// The number of the first group.
+        /// The primary group id of the caller.
         gid: u32,
-        /// The numbers of the other groups.
+        /// The supplementary group ids of the caller.
         gids: Vec<u32>,
     },
-    /// Any flavor and body.
+    /// A credential of any flavor, with any body.
     Raw(u32, Vec<u8>),
 }
 
-/// A call, field by field.
+/// All fields of a call, which need not be valid.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The version of RPC, which should be 2.
+    /// The version of RPC. A valid call has version 2.
     pub rpc_version: u32,
-    /// The number of the program.
+    /// The number of the program that is called.
     pub program: u32,
     /// The version of the program.
     pub version: u32,
@@ -64,12 +65,12 @@ pub struct Connection {
     next_xid: u32,
     patience_seconds: u64,
     replies: HashMap<u32, Vec<u8>>,
-    /// Calls of the server, which came instead of a reply.
+    /// Calls that the server has sent and that were received while a reply was expected.
     calls: VecDeque<Vec<u8>>,
 }
 
 impl Auth {
-    /// Returns a user whose only group has the same number.
+    /// Returns the credential of a user whose only group id equals the user id.
     #[must_use]
     pub const fn user(uid: u32) -> Self {
         Self::Sys { uid, gid: uid, gids: Vec::new() }
@@ -88,7 +89,7 @@ impl Auth {
 }
 
 impl Call {
-    /// Returns a correct call.
+    /// Returns a valid call.
     #[must_use]
     pub fn new(
         program: u32,
@@ -101,7 +102,7 @@ impl Call {
         Self { rpc_version: 2, program, version, procedure, auth, verifier, arguments }
     }
 
-    /// Encodes the call without the mark of the record.
+    /// Encodes the call, without the mark of its record.
     #[must_use]
     pub fn encode(&self, xid: u32) -> Vec<u8> {
         let put = Put::new().u32(xid).u32(0).u32(self.rpc_version);
@@ -112,7 +113,7 @@ impl Call {
 }
 
 impl Connection {
-    /// Connects to a server.
+    /// Connects to a server over TCP.
     pub fn open(server: SocketAddr) -> Result<Self, Fault> {
         let stream = TcpStream::connect(server)?;
         stream.set_nodelay(true)?;
@@ -127,7 +128,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sets after how many seconds a server that does not answer has failed.
+    /// Sets the number of seconds after which a server that does not reply has failed the test.
     pub fn set_patience(&mut self, seconds: u64) -> Result<(), Fault> {
         self.patience_seconds = seconds;
         let limit = Some(Duration::from_secs(seconds));
@@ -136,53 +137,53 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the socket, for cases that need it.
+    /// Returns the socket, for cases that send or receive on it directly.
     #[must_use]
     pub const fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Returns the next identifier for a call.
+    /// Returns an identifier that no call of this connection has used.
     pub fn xid(&mut self) -> u32 {
         self.next_xid += 1;
         self.next_xid
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes without adding a mark.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.stream.write_all(bytes).map_err(|error| self.fault(error))
     }
 
-    /// Sends a record of one fragment.
+    /// Sends a record that consists of one fragment.
     pub fn send_record(&mut self, record: &[u8]) -> Result<(), Fault> {
         self.send_raw(&record_of(&[record]))
     }
 
-    /// Sends a record in fragments.
+    /// Sends a record that consists of these fragments.
     pub fn send_fragments(&mut self, fragments: &[&[u8]]) -> Result<(), Fault> {
         self.send_raw(&record_of(fragments))
     }
 
-    /// Sends a call and returns its identifier, without awaiting the reply.
+    /// Sends a call. Returns its identifier without waiting for the reply.
     pub fn send(&mut self, call: &Call) -> Result<u32, Fault> {
         let xid = self.xid();
         self.send_record(&call.encode(xid))?;
         Ok(xid)
     }
 
-    /// Sends a call and returns its encoded results.
+    /// Sends a call and waits for the reply. Returns the encoded results.
     pub fn call(&mut self, call: &Call) -> Result<Vec<u8>, Fault> {
         let xid = self.send(call)?;
         self.results(xid)
     }
 
-    /// Awaits the reply to a call and returns its encoded results.
+    /// Waits for the reply to a call. Returns the encoded results.
     pub fn results(&mut self, xid: u32) -> Result<Vec<u8>, Fault> {
         let reply = self.reply(xid)?;
         results_of(&reply).map(<[u8]>::to_vec)
     }
 
-    /// Awaits the record of the reply to a call.
+    /// Waits for the reply to a call. Returns the whole record.
     pub fn reply(&mut self, xid: u32) -> Result<Vec<u8>, Fault> {
         loop {
             if let Some(reply) = self.replies.remove(&xid) {
@@ -192,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Awaits a call of the server and returns its record.
+    /// Waits for a call from the server. Returns the whole record.
     pub fn call_of_server(&mut self) -> Result<Vec<u8>, Fault> {
         loop {
             if let Some(call) = self.calls.pop_front() {
@@ -202,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Receives one record and keeps it for whoever awaits it.
+    /// Receives one record, and stores it as a call or as a reply.
     fn sort_one(&mut self) -> Result<(), Fault> {
         let record = self.receive()?;
         let mut get = Get(&record);
@@ -215,7 +216,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives the next record, whatever it is.
+    /// Receives and returns the next record, which may be a call or a reply.
     pub fn receive(&mut self) -> Result<Vec<u8>, Fault> {
         let mut record = Vec::new();
         loop {
@@ -235,12 +236,12 @@ impl Connection {
         }
     }
 
-    /// Receives so many bytes.
+    /// Receives exactly as many bytes as the buffer has.
     pub fn receive_raw(&mut self, buffer: &mut [u8]) -> Result<(), Fault> {
         self.stream.read_exact(buffer).map_err(|error| self.fault(error))
     }
 
-    /// Checks that the server closes the connection. It may send something before.
+    /// Checks that the server closes the connection. The server may send bytes before that.
     pub fn ends(&mut self) -> Result<(), Fault> {
         let mut buffer = [0; 4096];
         loop {
@@ -267,7 +268,7 @@ impl Connection {
     }
 }
 
-/// Returns a record with its marks.
+/// Returns the bytes of a record: its fragments, each preceded by its mark.
 #[must_use]
 pub fn record_of(fragments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -280,7 +281,7 @@ pub fn record_of(fragments: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the results in the record of a reply.
+/// Returns the encoded results in the record of a reply.
 pub fn results_of(reply: &[u8]) -> Result<&[u8], Fault> {
     let mut get = Get(reply);
     let _xid = get.u32()?;

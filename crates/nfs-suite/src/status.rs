@@ -1,6 +1,8 @@
-//! The statuses of MOUNT 3, NFS 3 and NFS 4. The protocols share most numbers.
+//! The statuses of MOUNT 3, NFS 3 and NFS 4. The three protocols use the same numbers for most of
+//! them.
 //!
-//! Invariant: a number has one name here, that of NFS 4 where the names differ.
+//! Invariant: each number has one name here. If the protocols use different names, it is that of
+//! NFS 4.
 
 macro_rules! statuses {
     ($($name:ident $number:literal)*) => {

@@ -1,28 +1,28 @@
-//! Cases, and how they are run and counted.
+//! Test cases, and the code that runs them and counts their results.
 //!
-//! Invariant: a case that fails, hangs or breaks its connection does not disturb the next one.
+//! Invariant: a case that fails, hangs or breaks its connection does not affect the next case.
 
 use anyhow::Result;
 
 use crate::bench::{Bench, Target};
 
-/// A row of the table: what a server must do, and the code that checks it.
+/// A test case: a row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What the server must do, as a sentence.
+    /// A sentence that says what the server must do.
     pub name: &'static str,
-    /// The protocol that the case is about.
+    /// The protocol that the case tests.
     pub protocol: Protocol,
-    /// The code that checks it.
+    /// The code of the case, which fails if the server behaves differently.
     pub run: fn(&mut Bench) -> Result<()>,
-    /// The reason why the server is known to differ, if it is.
+    /// The reason why the server under test is known to fail the case; `None` if it should pass.
     pub known: Option<&'static str>,
 }
 
-/// The protocol that a case is about.
+/// The protocol that a case tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
-    /// ONC RPC, below all programs.
+    /// ONC RPC, which carries all other protocols.
     Rpc,
     /// MOUNT version 3.
     Mount3,
@@ -37,36 +37,36 @@ pub enum Protocol {
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The server does what it must.
+    /// The server behaves as the standard requires.
     Passed,
-    /// The server does something else; the text says what.
+    /// The server behaves differently; the text describes the difference.
     Failed(String),
-    /// The case failed, as it is known to; the texts say what happened and why.
+    /// The case failed, as expected. The texts describe the difference and its reason.
     Known(String, &'static str),
-    /// The case cannot run here; the text says why.
+    /// The case cannot run with this server or target; the text says why.
     Skipped(String),
 }
 
-/// The reason why a case cannot run, as an error that ends it.
+/// The reason why a case cannot run, as the error with which the case ends.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
 
-/// The numbers of cases with each verdict.
+/// The number of cases that passed, and the names of all other cases.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Cases that passed.
+    /// The number of cases that passed.
     pub passed: usize,
-    /// The names of cases that failed, with what happened.
+    /// The names of the cases that failed, with the differences.
     pub failed: Vec<(String, String)>,
-    /// The names of cases that failed as they are known to, with the reasons.
+    /// The names of the cases that failed as expected, with the reasons.
     pub known: Vec<(String, String)>,
-    /// The names of cases that could not run, with the reasons.
+    /// The names of the cases that could not run, with the reasons.
     pub skipped: Vec<(String, String)>,
 }
 
 impl Protocol {
-    /// Returns the name that the filter of the program takes.
+    /// Returns the name of the protocol, which the option `--filter` accepts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Protocol {
 }
 
 impl Case {
-    /// Returns a case.
+    /// Creates a case that the server under test should pass.
     #[must_use]
     pub const fn new(
         protocol: Protocol,
@@ -90,14 +90,15 @@ impl Case {
         Self { name, protocol, run, known: None }
     }
 
-    /// Marks the case as one that is known to fail.
+    /// Marks the case as known to fail, for this reason.
     #[must_use]
     pub const fn known(mut self, reason: &'static str) -> Self {
         self.known = Some(reason);
         self
     }
 
-    /// Returns whether the filter's text is in the name, or is the protocol's name.
+    /// Returns true if the filter's text is part of the case's name, or is the name of the
+    /// protocol.
     #[must_use]
     pub fn matches(&self, filter: &str) -> bool {
         self.protocol.name() == filter || self.name.contains(filter)
@@ -110,7 +111,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// Runs one case against a server, in the directory of a number.
+/// Runs one case against a server. The case's directory is named after `number`.
 #[must_use]
 pub fn run(case: &Case, target: &Target, number: usize) -> Verdict {
     let result = Bench::new(target, number, case.protocol).and_then(|mut bench| {

@@ -1,19 +1,20 @@
-//! XDR (RFC 4506): appends values to bytes, and takes them from bytes.
+//! XDR (RFC 4506): appends values to a buffer, and decodes values from bytes.
 //!
-//! Invariant: taking never reads outside the bytes, and reports what is missing.
+//! Invariant: decoding never reads outside the bytes. If bytes are missing, it fails with an error
+//! that says which.
 
 use crate::fault::Fault;
 
-/// Bytes to which values are appended.
+/// A buffer to which encoded values are appended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Put(pub Vec<u8>);
 
-/// The part of a message that was not taken yet.
+/// The bytes of a message that were not decoded yet.
 #[derive(Clone, Debug)]
 pub struct Get<'b>(pub &'b [u8]);
 
 impl Put {
-    /// Returns no bytes yet.
+    /// Returns an empty buffer.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
@@ -33,20 +34,20 @@ impl Put {
         self
     }
 
-    /// Appends a truth value.
+    /// Appends a bool, as a 32-bit number.
     #[must_use]
     pub fn bool(self, value: bool) -> Self {
         self.u32(u32::from(value))
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes without length or padding.
     #[must_use]
     pub fn raw(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// Appends a length, bytes, and padding.
+    /// Appends a length, the bytes, and their padding.
     #[must_use]
     pub fn opaque(self, bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
@@ -56,7 +57,7 @@ impl Put {
         put
     }
 
-    /// Appends an optional value.
+    /// Appends an optional value: a bool, and the value if there is one.
     #[must_use]
     pub fn option<T>(self, value: Option<T>, put: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
@@ -65,7 +66,7 @@ impl Put {
         }
     }
 
-    /// Appends a count and values.
+    /// Appends a count, and the values.
     #[must_use]
     pub fn list<T>(self, values: &[T], put: impl Fn(Self, &T) -> Self) -> Self {
         let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
@@ -74,7 +75,7 @@ impl Put {
 }
 
 impl<'b> Get<'b> {
-    /// Takes bytes as they are.
+    /// Takes `length` bytes, without padding.
     pub fn raw(&mut self, length: usize) -> Result<&'b [u8], Fault> {
         let Some((taken, rest)) = self.0.split_at_checked(length) else {
             let left = self.0.len();
@@ -94,7 +95,7 @@ impl<'b> Get<'b> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// Takes a truth value, which must be 0 or 1.
+    /// Takes a bool, which must be encoded as 0 or 1.
     pub fn bool(&mut self) -> Result<bool, Fault> {
         match self.u32()? {
             0 => Ok(false),
@@ -110,7 +111,7 @@ impl<'b> Get<'b> {
         Ok(array)
     }
 
-    /// Takes bytes of variable length. The padding must be zero.
+    /// Takes a length, that number of bytes, and their padding, which must be zero.
     pub fn opaque(&mut self) -> Result<Vec<u8>, Fault> {
         let length = self.u32()? as usize;
         let bytes = self.raw(length)?.to_vec();
@@ -121,7 +122,7 @@ impl<'b> Get<'b> {
         Ok(bytes)
     }
 
-    /// Takes an optional value.
+    /// Takes an optional value: a bool, and the value if the bool is true.
     pub fn option<T>(
         &mut self,
         take: impl FnOnce(&mut Self) -> Result<T, Fault>,
@@ -129,7 +130,7 @@ impl<'b> Get<'b> {
         if self.bool()? { take(self).map(Some) } else { Ok(None) }
     }
 
-    /// Takes a count and so many values.
+    /// Takes a count, and that number of values.
     pub fn list<T>(
         &mut self,
         take: impl Fn(&mut Self) -> Result<T, Fault>,
@@ -138,7 +139,7 @@ impl<'b> Get<'b> {
         (0..count).map(|_| take(self)).collect()
     }
 
-    /// Takes values that each follow a 1, up to a 0.
+    /// Takes a linked list: values that are each preceded by a 1, and a 0 after the last value.
     pub fn chain<T>(
         &mut self,
         take: impl Fn(&mut Self) -> Result<T, Fault>,
@@ -150,7 +151,7 @@ impl<'b> Get<'b> {
         Ok(values)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that all bytes were decoded.
     pub fn finish(&self) -> Result<(), Fault> {
         match self.0.len() {
             0 => Ok(()),

@@ -82,7 +82,7 @@ async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<V
     read_long(session, path, &options).await
 }
 
-/// Reads a file that is longer, or behind a symbolic link.
+/// Reads a file that is longer, or that is reached through a symbolic link.
 async fn read_long(
     session: &Session,
     path: &OsStr,

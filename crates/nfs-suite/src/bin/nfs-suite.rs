@@ -1,4 +1,5 @@
-//! `nfs-suite URL`: runs the cases against a server and reports the differences.
+//! `nfs-suite URL`: runs the test cases against a server and reports the differences from the
+//! standards.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -12,32 +13,33 @@ use dafs_nfs_suite::suite::{self, Verdict};
 /// Checks that a server behaves as the standards of NFS require. Exits with 1 if anything differs.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The server and an export that user 0 may change as user 0: nfs://HOST:PORT/PATH.
+    /// The server and an export that user 0 may change without being squashed:
+    /// nfs://HOST:PORT/PATH.
     #[arg(required_unless_present = "list")]
     url: Option<String>,
-    /// The port of the mount service, if it is not the port of the URL.
+    /// The port of the mount service. Default: the port of the URL.
     #[arg(long, value_name = "PORT")]
     mount_port: Option<u16>,
-    /// The path of an export that nobody may change, with a file named "file".
+    /// The path of a read-only export, which contains a file named "file".
     #[arg(long, value_name = "PATH")]
     read_only: Option<String>,
-    /// The path of an export that takes user 0 for another.
+    /// The path of an export that squashes user 0 (maps it to another user).
     #[arg(long, value_name = "PATH")]
     squashed: Option<String>,
-    /// Run only the cases with this text in their names, or of this protocol: rpc, mount, v3,
-    /// v4.1, v4.2. May be repeated.
+    /// Run only cases with this text in their names, or of the protocol with this name: rpc, mount,
+    /// v3, v4.1, v4.2. May be given several times.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Leave out the cases with this text in their names. May be repeated.
+    /// Leave out cases with this text in their names. May be given several times.
     #[arg(long, value_name = "TEXT")]
     without: Vec<String>,
-    /// Wait so long for a server that a case has stopped and that restarts.
+    /// The number of seconds to wait for a server that restarts after a case has stopped it.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     restart: u64,
-    /// List the cases.
+    /// Print the names of the cases, and run none.
     #[arg(long)]
     list: bool,
-    /// Report also which cases pass.
+    /// Report the cases that pass, too.
     #[arg(long, short)]
     verbose: bool,
 }

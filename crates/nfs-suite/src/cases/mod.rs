@@ -1,4 +1,4 @@
-//! The table of cases, one row each.
+//! The table of test cases. Each row is one case.
 //!
 //! Invariant: no two cases have the same protocol and name.
 

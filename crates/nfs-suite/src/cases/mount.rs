@@ -17,12 +17,12 @@ const fn mount(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Mount3, name, run)
 }
 
-/// Returns the path of a name in the export.
+/// Returns the path of an entry of the export.
 fn below(b: &Bench, name: &str) -> String {
     format!("{}/{name}", b.target.path.trim_end_matches('/'))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub const CASES: &[Case] = &[
     mount("NULL is answered", |b| Ok(b.mount()?.null()?)),
     mount("MNT returns the handle of a directory", |b| {

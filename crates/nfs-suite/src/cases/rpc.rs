@@ -28,32 +28,32 @@ const fn rpc(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Rpc, name, run)
 }
 
-/// Calls a procedure of a program without arguments.
+/// Calls a procedure of a program, without arguments.
 fn bare(b: &mut Bench, program: u32, version: u32, procedure: u32) -> Result<Vec<u8>, Fault> {
     b.c.connection.call(&Call::new(program, version, procedure, &Auth::None, Vec::new()))
 }
 
-/// Calls a procedure of NFS 3 with any arguments.
+/// Calls a procedure of NFS version 3 with encoded arguments, which need not be valid.
 fn with(b: &mut Bench, procedure: u32, arguments: Put) -> Result<Vec<u8>, Fault> {
     let call = b.c.prepare(procedure, arguments);
     b.c.connection.call(&call)
 }
 
-/// Calls GETATTR of the case's directory with a credential.
+/// Calls GETATTR for the case's directory with a credential.
 fn as_caller(b: &mut Bench, auth: Auth) -> Result<(), Fault> {
     let dir = b.dir.clone();
     b.c.auth = auth;
     b.c.getattr(&dir).map(drop)
 }
 
-/// Encodes AUTH_SYS parameters that may break limits.
+/// Encodes a credential of AUTH_SYS, which may exceed limits.
 fn sys(machine: &[u8], groups: u32) -> Auth {
     let groups: Vec<u32> = (0..groups).collect();
     let body = Put::new().u32(0).opaque(machine).u32(USER).u32(USER);
     Auth::Raw(1, body.list(&groups, |put, gid| put.u32(*gid)).0)
 }
 
-/// Checks that a new client is served.
+/// Checks that the server still serves a new client.
 fn still_serves(b: &Bench) -> Result<()> {
     Ok(b.user(USER)?.null()?)
 }
@@ -62,7 +62,8 @@ fn getattr(dir: &Fh) -> Put {
     Put::new().opaque(dir)
 }
 
-/// Checks that the server either ignores a record or ends the connection, and serves others.
+/// Checks that the server either ignores a record or closes the connection, and still serves other
+/// clients.
 fn is_harmless(b: &Bench, record: &[u8]) -> Result<()> {
     let mut connection = b.connection()?;
     connection.send_record(record)?;
@@ -79,7 +80,7 @@ fn null(xid: u32) -> Vec<u8> {
     Call::new(nfs3::PROGRAM, 3, 0, &Auth::None, Vec::new()).encode(xid)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub const CASES: &[Case] = &[
     rpc("NULL is answered without a credential", |b| {
         same("the results", bare(b, nfs3::PROGRAM, 3, 0)?, vec![])
@@ -120,7 +121,7 @@ pub const CASES: &[Case] = &[
     }),
     rpc("procedure 2 of NFS 4 is refused with PROC_UNAVAIL", |b| {
         match bare(b, nfs3::PROGRAM, 4, 2) {
-            // A server of version 3 alone.
+            // A server that supports only version 3.
             Err(Fault::NotDone { status: PROG_MISMATCH, .. }) => Ok(()),
             result => not_done(PROC_UNAVAIL, result).map(drop),
         }
@@ -299,7 +300,7 @@ pub const CASES: &[Case] = &[
     rpc("a record of two gigabytes ends the connection", |b| {
         let mut connection = b.connection()?;
         connection.send_raw(&u32::MAX.to_be_bytes())?;
-        // The server may close before it has read this.
+        // The server may close the connection before it has read these bytes.
         let _ = connection.stream().write_all(&[0; 4096]);
         connection.ends()?;
         still_serves(b)

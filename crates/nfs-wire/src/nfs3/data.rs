@@ -1,4 +1,4 @@
-//! Data of files: READLINK, READ, WRITE and COMMIT.
+//! The procedures on the data of files: READLINK, READ, WRITE and COMMIT.
 
 use super::{Arguments, Attributes, Handle, LinkText, NFS3, Procedure, Status, Verifier, WccData};
 use crate::rpc::gss::{GssCredential, GssProcedure, GssService};

@@ -1,4 +1,4 @@
-//! Listings: READDIR and READDIRPLUS.
+//! The procedures that list directories: READDIR and READDIRPLUS.
 //!
 //! A server writes entries one after the other with
 //! [`Writer::chain_item`](crate::xdr::Writer::chain_item), so that it needs no list of the entries.

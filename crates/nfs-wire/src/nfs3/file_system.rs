@@ -1,4 +1,4 @@
-//! Properties of file systems: FSSTAT, FSINFO and PATHCONF.
+//! The procedures on file systems: FSSTAT, FSINFO and PATHCONF.
 
 use super::{Attributes, Status, Time};
 use crate::xdr::xdr;

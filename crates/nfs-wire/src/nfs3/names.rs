@@ -1,4 +1,4 @@
-//! Names in directories: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK.
+//! The procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK.
 
 use super::{
     Attributes, DeviceNumber, DirectoryOp, FileType, Handle, LinkText, SetAttributes, Status,

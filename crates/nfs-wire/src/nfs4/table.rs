@@ -72,7 +72,7 @@ pub enum Handles {
     None,
     /// The current file handle.
     Current,
-    /// The current file handle, with some arguments only.
+    /// The current file handle, but only with some arguments.
     CurrentForSome,
     /// The saved file handle.
     Saved,

@@ -1,4 +1,4 @@
-//! ACCESS, and the identity that AUTH_SYS gives.
+//! Cases of ACCESS, and of the identity that a client states by AUTH_SYS.
 
 use anyhow::{Context, Result, ensure};
 
@@ -17,10 +17,10 @@ const DELETE: u32 = 0x10;
 const EXECUTE: u32 = 0x20;
 const ALL: u32 = 0x3f;
 
-/// The rights that a file can have, without those of directories.
+/// The rights that apply to files. LOOKUP and DELETE apply only to directories.
 const OF_FILES: u32 = READ | MODIFY | EXTEND | EXECUTE;
 
-/// Checks the rights of a caller to a file of user `USER` and group `OTHER`.
+/// Checks the rights that a caller has to a file of user `USER` and group `OTHER`.
 fn file(b: &mut Bench, mode: u32, auth: Auth, wanted: u32) -> Result<()> {
     let fh = b.file("f")?;
     b.c.setattr(&fh, Sattr::owner(USER, OTHER), None)?;
@@ -29,14 +29,14 @@ fn file(b: &mut Bench, mode: u32, auth: Auth, wanted: u32) -> Result<()> {
     same("the rights", rights & OF_FILES, wanted)
 }
 
-/// Checks the rights of a user to a directory of user 0.
+/// Checks the rights that a user has to a directory of user 0.
 fn directory(b: &mut Bench, mode: u32, wanted: u32) -> Result<()> {
     let fh = b.sub("d", mode)?;
     let (_, rights) = b.user(USER)?.access(&fh, ALL)?;
     same("the rights", rights & (READ | LOOKUP | MODIFY | EXTEND), wanted)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("ACCESS grants the owner what the mode says", |b| {
         file(b, 0o500, Auth::user(USER), READ | EXECUTE)

@@ -1,4 +1,4 @@
-//! GETATTR and SETATTR, and the procedures about file systems.
+//! Cases of GETATTR and SETATTR, and of the procedures about file systems.
 
 use anyhow::{Context, ensure};
 
@@ -9,10 +9,11 @@ use crate::rpc::Auth;
 use crate::status::{ACCESS, FBIG, INVAL, ISDIR, NOT_SYNC, NOTSUPP, PERM};
 use crate::suite::Case;
 
-/// The properties of FSINFO: links, symbolic links, and times that can be set.
+/// The properties that FSINFO usually returns: hard links, symbolic links, and times that can be
+/// set.
 const USUAL_PROPERTIES: u32 = 0x1 | 0x2 | 0x10;
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("NULL is answered", |b| Ok(b.c.null()?)),
     v3("GETATTR of the export's root shows a directory", |b| {
@@ -237,7 +238,8 @@ pub(super) const CASES: &[Case] = &[
         b.c.setattr(&fh, Sattr::owner(USER, USER), None)?;
         match b.user(USER)?.setattr(&fh, Sattr::size(3), None) {
             Ok(_) => same("the size", b.c.getattr(&fh)?.size, 3),
-            // The RFC leaves it to the server how far the owner is believed to have opened it.
+            // The RFC does not say whether the server must treat the owner as if it had the file
+            // open.
             result => refused(ACCESS, result),
         }
     }),

@@ -1,4 +1,4 @@
-//! CREATE, MKDIR, SYMLINK and MKNOD.
+//! Cases of CREATE, MKDIR, SYMLINK and MKNOD.
 
 use anyhow::{Context, Result};
 
@@ -25,7 +25,7 @@ fn guarded() -> How {
     How::Guarded(Sattr::mode(0o644))
 }
 
-/// Checks what a reply says about the new file and its directory.
+/// Checks that the attributes of the new file and of its directory in a reply are correct.
 fn reply_is_true(b: &mut Bench, make: impl FnOnce(&mut Bench) -> Result<Made>) -> Result<()> {
     let dir = b.dir.clone();
     let before = b.c.getattr(&dir)?;
@@ -38,7 +38,7 @@ fn reply_is_true(b: &mut Bench, make: impl FnOnce(&mut Bench) -> Result<Made>) -
     same("the file", attr.context("the file has no attributes")?, b.c.getattr(&fh)?)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("CREATE UNCHECKED makes a file", |b| {
         let dir = b.dir.clone();
@@ -202,7 +202,7 @@ pub(super) const CASES: &[Case] = &[
         let before = b.c.getattr(&dir)?.nlink;
         b.sub("d", 0o755)?;
         let after = b.c.getattr(&dir)?.nlink;
-        // Some file systems do not count directories.
+        // Some file systems do not count directories in the number of links.
         same("whether the links fit", after == before + 1 || before == 1, true)
     }),
     v3("MKDIR of a name that exists fails with EXIST", |b| {

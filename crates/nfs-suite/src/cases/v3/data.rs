@@ -1,4 +1,4 @@
-//! READ.
+//! Cases of the procedure READ.
 
 use anyhow::ensure;
 
@@ -9,12 +9,12 @@ use crate::rpc::Auth;
 use crate::status::{ACCESS, INVAL, ISDIR};
 use crate::suite::Case;
 
-/// Bytes that differ from place to place.
+/// Returns bytes whose values depend on their offsets, so that misplaced bytes are noticed.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("READ returns the data and the end", |b| {
         let fh = b.file_with("f", b"hello")?;
@@ -160,7 +160,7 @@ pub(super) const CASES: &[Case] = &[
     v3("READ with the right to execute alone succeeds", |b| {
         let fh = b.file_with("f", b"hello")?;
         b.c.setattr(&fh, Sattr::mode(0o711), None)?;
-        // RFC 1813 section 4.4: a program can only be run if it can be read.
+        // RFC 1813 section 4.4: to execute a program, a client must be able to read it.
         same("the data", b.user(USER)?.read(&fh, 0, 100)?.data, b"hello".to_vec())
     }),
     v3("READ after the right was taken away fails with ACCES", |b| {

@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS.
+//! Cases of READDIR and READDIRPLUS.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::nfs3::{Entry, Nfs3, Page, Sattr, kind};
 use crate::status::{ACCESS, BAD_COOKIE, TOOSMALL};
 use crate::suite::Case;
 
-/// The limit for pages of one listing.
+/// The maximum number of pages of one listing.
 const PAGES_MAX: usize = 10_000;
 
-/// Reads a page with one of the two procedures.
+/// Reads a page of a listing with READDIR or READDIRPLUS.
 fn page(
     c: &mut Nfs3,
     is_plus: bool,
@@ -27,7 +27,7 @@ fn page(
     }
 }
 
-/// Lists a directory, page by page.
+/// Lists a directory completely, page by page.
 fn list(c: &mut Nfs3, is_plus: bool, dir: &[u8], count: u32) -> Result<Vec<Entry>> {
     let (mut entries, mut at) = (Vec::<Entry>::new(), (0, [0; 8]));
     for _ in 0..PAGES_MAX {
@@ -47,7 +47,7 @@ fn names(entries: &[Entry]) -> BTreeSet<Vec<u8>> {
     entries.iter().map(|entry| entry.name.clone()).collect()
 }
 
-/// Makes so many files, and returns the names of all entries.
+/// Creates `count` symbolic links. Returns the names of all entries of the directory.
 fn fill(b: &mut Bench, count: usize) -> Result<BTreeSet<Vec<u8>>> {
     let dir = b.dir.clone();
     let mut names: BTreeSet<_> = [b".".to_vec(), b"..".to_vec()].into();
@@ -59,7 +59,7 @@ fn fill(b: &mut Bench, count: usize) -> Result<BTreeSet<Vec<u8>>> {
     Ok(names)
 }
 
-/// Lists a directory of many entries with a count, and compares.
+/// Creates entries and lists them with pages of `count` bytes. Checks that the list is complete.
 fn compare(b: &mut Bench, is_plus: bool, entries: usize, count: u32) -> Result<()> {
     let wanted = fill(b, entries)?;
     let dir = b.dir.clone();
@@ -68,7 +68,7 @@ fn compare(b: &mut Bench, is_plus: bool, entries: usize, count: u32) -> Result<(
     same("the names", names(&listed), wanted)
 }
 
-/// Removes entries while they are listed: the others must still be listed once.
+/// Removes entries while they are listed. Checks that each remaining entry is listed exactly once.
 fn shrinking(b: &mut Bench, is_plus: bool) -> Result<()> {
     let mut wanted = fill(b, 200)?;
     let dir = b.dir.clone();
@@ -91,7 +91,7 @@ fn shrinking(b: &mut Bench, is_plus: bool) -> Result<()> {
     bail!("{PAGES_MAX} pages do not reach the end")
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("READDIR of an empty directory returns the dots and the end", |b| {
         let dir = b.dir.clone();
@@ -169,7 +169,7 @@ pub(super) const CASES: &[Case] = &[
         let page = b.c.readdir(&dir, 0, [0; 8], 512)?;
         let last = page.entries.last().context("there is no entry")?.cookie;
         if page.verifier == [0; 8] {
-            // A server whose cookies never become invalid says so with zeros.
+            // A server whose cookies never become invalid returns a verifier of zeros.
             return Ok(());
         }
         refused(BAD_COOKIE, b.c.readdir(&dir, last, [0xa5; 8], 512))

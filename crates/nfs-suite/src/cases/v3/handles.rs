@@ -1,5 +1,5 @@
-//! Every procedure with a handle of a removed file, with no handle of the server, and with a file
-//! in place of a directory.
+//! Cases that call every procedure with the handle of a removed file, with a handle that the server
+//! did not issue, and with the handle of a file where a directory is needed.
 
 use anyhow::{Result, bail};
 
@@ -10,8 +10,8 @@ use crate::nfs3::{How, Nfs3, Sattr, kind};
 use crate::status::{BADHANDLE, NOTDIR, STALE};
 use crate::suite::Case;
 
-/// Calls a procedure by its number with a handle. Others of its arguments are valid, and name
-/// something in the directory `dir`.
+/// Calls a procedure, by its number, with a handle. The other arguments are valid, and name an
+/// object in the directory `dir`.
 fn call(c: &mut Nfs3, procedure: u32, fh: &[u8], file: &[u8]) -> Result<(), Fault> {
     match procedure {
         1 => c.getattr(fh).map(drop),
@@ -39,10 +39,10 @@ fn call(c: &mut Nfs3, procedure: u32, fh: &[u8], file: &[u8]) -> Result<(), Faul
     }
 }
 
-/// The procedures whose handle is that of a directory.
+/// The numbers of the procedures that need the handle of a directory.
 const OF_DIRECTORIES: &[u32] = &[3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 
-/// Calls a procedure with the handle of something that was removed.
+/// Calls a procedure with the handle of an object that was removed.
 fn stale(b: &mut Bench, procedure: u32) -> Result<()> {
     let file = b.file("file")?;
     let is_directory = OF_DIRECTORIES.contains(&procedure);
@@ -50,7 +50,7 @@ fn stale(b: &mut Bench, procedure: u32) -> Result<()> {
     refused(STALE, call(&mut b.c, procedure, &fh, &file))
 }
 
-/// Calls a procedure with handles that the server has not made.
+/// Calls a procedure with handles that the server did not issue.
 fn bad(b: &mut Bench, procedure: u32) -> Result<()> {
     let file = b.file("file")?;
     for fh in [&[][..], &[1], &[0; 32], &[0xa5; 64]] {
@@ -70,13 +70,13 @@ fn bad(b: &mut Bench, procedure: u32) -> Result<()> {
     Ok(())
 }
 
-/// Calls a procedure of directories with the handle of a file.
+/// Calls a procedure that needs a directory with the handle of a file.
 fn no_directory(b: &mut Bench, procedure: u32) -> Result<()> {
     let file = b.file("file")?;
     refused(NOTDIR, call(&mut b.c, procedure, &file, &file))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("GETATTR of a removed file fails with STALE", |b| stale(b, 1)),
     v3("SETATTR of a removed file fails with STALE", |b| stale(b, 2)),

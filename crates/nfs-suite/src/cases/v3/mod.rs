@@ -16,7 +16,7 @@ use anyhow::Result;
 use crate::bench::Bench;
 use crate::suite::{Case, Protocol};
 
-/// All tables of version 3.
+/// The tables of all cases of version 3.
 pub const TABLES: &[&[Case]] = &[
     attributes::CASES,
     names::CASES,
@@ -30,7 +30,7 @@ pub const TABLES: &[&[Case]] = &[
     repeats::CASES,
 ];
 
-/// Returns a case of version 3.
+/// Creates a test case of version 3.
 const fn v3(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Nfs3, name, run)
 }

@@ -1,4 +1,4 @@
-//! LOOKUP, REMOVE, RMDIR, RENAME and LINK.
+//! Cases of LOOKUP, REMOVE, RMDIR, RENAME and LINK.
 
 use anyhow::{Context, ensure};
 
@@ -13,7 +13,7 @@ use crate::suite::Case;
 /// A name that is longer than file systems allow.
 pub(super) const LONG: [u8; 256] = [b'n'; 256];
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("LOOKUP finds a file and its attributes", |b| {
         let fh = b.file_with("f", b"hello")?;

@@ -1,4 +1,4 @@
-//! Every procedure that changes something, in an export that nobody may change.
+//! Cases that call every procedure that changes something, in a read-only export.
 
 use anyhow::Result;
 
@@ -8,14 +8,14 @@ use crate::nfs3::{Fh, How, Sattr, kind};
 use crate::status::ROFS;
 use crate::suite::Case;
 
-/// Returns the handles of the export and of its file.
+/// Returns the handles of the read-only export and of the file in it.
 fn export(b: &mut Bench) -> Result<(Fh, Fh)> {
     let root = b.read_only()?;
     let file = b.c.lookup(&root, "file")?.fh;
     Ok((root, file))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("READ in the read-only export succeeds", |b| {
         let (_, file) = export(b)?;

@@ -1,4 +1,5 @@
-//! Calls that are sent again because the reply was lost: the first reply comes again.
+//! Cases that send calls again, as a client does if a reply was lost. The server must repeat its
+//! first reply.
 
 use anyhow::{Context, Result, ensure};
 
@@ -11,24 +12,25 @@ use crate::status::{EXIST, NOENT};
 use crate::suite::Case;
 use crate::xdr::{Get, Put};
 
-/// An identifier that the connection does not use otherwise.
+/// An identifier of calls (XID) that the connection does not use for other calls.
 const XID: u32 = 0x7654_3210;
 
-/// Returns the status of a call that is sent with an identifier.
+/// Returns the status of a call that is sent with this identifier.
 fn status(c: &mut Nfs3, call: &Call, xid: u32) -> Result<u32, Fault> {
     c.connection.send_record(&call.encode(xid))?;
     let reply = c.connection.reply(xid)?;
     Get(results_of(&reply)?).u32()
 }
 
-/// Sends a call twice with one identifier, first on one connection, then also on another.
+/// Sends a call twice with the same identifier on one connection, and then once more on another.
 fn twice(b: &mut Bench, procedure: u32, arguments: Put) -> Result<()> {
     let call = b.c.prepare(procedure, arguments);
     same("the first status", status(&mut b.c, &call, XID)?, 0)?;
     same("the status of the repeat", status(&mut b.c, &call, XID)?, 0)
 }
 
-/// Sends a call, loses the connection, and sends it again on a new one from the same port.
+/// Sends a call, closes the connection, and sends the call again over a new connection from the
+/// same port.
 fn on_a_new_connection(b: &mut Bench, procedure: u32, arguments: Put) -> Result<()> {
     let call = b.c.prepare(procedure, arguments);
     same("the first status", status(&mut b.c, &call, XID)?, 0)?;
@@ -40,7 +42,7 @@ fn create(b: &Bench, name: &str) -> Put {
     Sattr::mode(0o644).put(at(&b.dir, name).u32(1))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("a repeated CREATE GUARDED succeeds", |b| {
         let put = create(b, "f");
@@ -132,7 +134,7 @@ pub(super) const CASES: &[Case] = &[
         b.c.connection.send_record(&call.encode(XID))?;
         let reply = b.c.connection.reply(XID)?;
         same("the status", Get(results_of(&reply)?).u32()?, 0)?;
-        // The second call may get no reply of its own. Whatever comes must be a success.
+        // The server need not reply to the second call. If it does, the status must be success.
         b.c.null()?;
         Ok(())
     }),

@@ -1,4 +1,4 @@
-//! WRITE and COMMIT.
+//! Cases of WRITE and COMMIT.
 
 use anyhow::{Context, ensure};
 
@@ -14,7 +14,7 @@ const UNSTABLE: u32 = 0;
 const DATA_SYNC: u32 = 1;
 const FILE_SYNC: u32 = 2;
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v3("WRITE FILE_SYNC is stable at once", |b| {
         let fh = b.file("f")?;
@@ -67,7 +67,7 @@ pub(super) const CASES: &[Case] = &[
     v3("COMMIT of a directory fails", |b| {
         let dir = b.dir.clone();
         match b.c.commit(&dir, 0, 0) {
-            // The directory is stable already.
+            // The server need not do anything, because its directories are always stable.
             Ok(_) => Ok(()),
             result => refused_as(&[ISDIR, INVAL], result),
         }
