@@ -87,7 +87,7 @@
 // Deny opens that do not give the same key.
 #define DAP_SHARE_KEY 4
 
-// While the file is open, deny the removal of its name by others.
+// While the file is open, deny other clients the removal of its name.
 #define DAP_KEEP_NAME 8
 
 // No information on the order of accesses.

@@ -203,7 +203,7 @@ fn forks() -> usize {
     FORKS.load(Ordering::Relaxed) as usize % (1 << FORK_BITS)
 }
 
-/// The parts of a handle.
+/// The components of a handle, which [`Name::number`] combines to an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     index: usize,

@@ -185,7 +185,7 @@ pub const DAP_DENY_READ: u32 = 1;
 pub const DAP_DENY_WRITE: u32 = 2;
 /// Deny opens that do not give the same key.
 pub const DAP_SHARE_KEY: u32 = 4;
-/// While the file is open, deny the removal of its name by others.
+/// While the file is open, deny other clients the removal of its name.
 pub const DAP_KEEP_NAME: u32 = 8;
 
 /// No information on the order of accesses.

@@ -65,7 +65,7 @@ struct Stream {
     exposed_region: Region,
     outcome: Outcome,
     is_broken: bool,
-    /// True if frames get their correct checksum.
+    /// True if each frame is sent with a correct checksum.
     sound: bool,
 }
 

@@ -128,11 +128,11 @@ pub enum PlacementError {
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PlacementContext {
-    /// Placing data of a Write or a read response.
+    /// The placement of the data of an RDMA Write or a Read Response.
     Tagged,
-    /// Placing a Send, or invalidating the steering tag that a Send names.
+    /// The placement of a Send, or the invalidation of the steering tag that a Send names.
     Send,
-    /// Responding to a Read Request.
+    /// The response to a Read Request.
     ReadRequest,
 }
 

@@ -2,13 +2,13 @@
 //!
 #![doc = include_str!("../README.md")]
 //!
-//! # How it is made
+//! # Implementation
 //!
 //! A client of DAFS belongs to one thread. Therefore each connection of a store has a driver
-//! thread, which owns a client and makes all of its progress. Callers send operations to the driver
-//! thread and wait for each reply as a future. The crate needs no executor of its own and never
-//! blocks the caller's executor. The queue of a driver thread is bounded, because a caller
-//! has at most one operation in it.
+//! thread, which owns the connection's client and executes all of its operations. Callers send
+//! operations to the driver thread and wait for each reply as a future. The crate needs no executor
+//! of its own and never blocks the caller's executor. The queue of a driver thread is bounded,
+//! because a caller has at most one operation in it.
 //!
 //! `docs/object-store.md` in the repository describes how operations map to file requests.
 #![forbid(unsafe_code)]

@@ -575,7 +575,7 @@ record! {
         file: FileHandle,
         /// The name of the attribute, without a prefix.
         name: &'m [u8],
-        /// The complete new value.
+        /// The complete new value of the attribute.
         value: &'m [u8],
         /// Says whether the attribute must exist already.
         mode: XattrMode,

@@ -171,7 +171,7 @@ impl Performer {
     }
 }
 
-/// Returns the failure for an invalid table.
+/// Returns the failure that reports a mistake in the table of test cases.
 pub(crate) fn misuse(text: impl Into<String>) -> Failure {
     Failure::Misuse(text.into())
 }

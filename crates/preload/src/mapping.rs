@@ -54,7 +54,7 @@ pub(crate) struct MmapRequest {
     pub length: usize,
     /// The protection that the program requests.
     pub protection: i32,
-    /// The flags of the call.
+    /// The flags of the `mmap` call (`MAP_SHARED` and others).
     pub flags: i32,
     /// The descriptor to map.
     pub number: RawFd,

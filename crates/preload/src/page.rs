@@ -52,7 +52,8 @@ pub(crate) struct Identity {
     pub access: i32,
 }
 
-/// The properties of an open file that change. All processes that share the file share them.
+/// The properties of an open file that can change. All processes that share the open file share
+/// these properties.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct SharedFields {

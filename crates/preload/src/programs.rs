@@ -92,7 +92,7 @@ pub(crate) enum Program {
 }
 
 impl State {
-    /// Determines how to run the program at a place.
+    /// Determines the way to run the program in the file at `place`.
     pub(crate) fn program(&mut self, place: &Place) -> Outcome<Program> {
         self.access(place, libc::X_OK, true)?;
         let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC | TO_RUN, 0)?;

@@ -79,7 +79,7 @@ impl SharedObject {
     }
 
     /// Returns the shared memory that killed programs of this user have left, with the numbers of
-    /// the servers and the file handles. The caller holds the guard.
+    /// the servers and the file handles. The caller must hold the lock that [`Self::guard`] takes.
     pub(crate) fn abandoned() -> Vec<(u64, FileHandle, Self)> {
         let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();

@@ -124,8 +124,8 @@ impl DirectReads {
         }
     }
 
-    /// Returns the connection that holds the handed-over file with this operation id. `None` if the
-    /// operation is of another kind.
+    /// Returns the connection that holds the handed-over file with this operation id. `None` if
+    /// this is not the id of a handed-over file.
     pub(crate) fn holder_of(&self, operation: OperationId) -> Option<EndpointId> {
         let mut given = self.given.values();
         given.find(|given| operation_of_given(given.name) == operation).map(|given| given.endpoint)

@@ -300,5 +300,5 @@ impl<V> Drop for Held<V> {
     }
 }
 
-/// A number that no thread has.
+/// The number that stands for "no thread".
 const NO_THREAD: usize = 0;

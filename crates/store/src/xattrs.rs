@@ -26,7 +26,7 @@ pub struct XattrListRequest {
     pub cookie: u64,
     /// The maximum number of names.
     pub count_max: usize,
-    /// The maximum number of bytes. Each name counts with its length and
+    /// The maximum number of bytes of all names. Each name counts as its length plus
     /// [`XATTR_NAME_EXTRA_BYTES`].
     pub name_bytes_max: usize,
 }

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::otlp::SpanNumbers;
 use crate::{document, metrics};
 
-/// A web page that is being served.
+/// The running server of the web page with the statistics.
 #[derive(Debug)]
 pub struct Page {
     address: SocketAddr,

@@ -36,7 +36,7 @@ pub struct Workload {
     pub size_min: usize,
     /// The size in bytes of the largest file, at most 64 KiB.
     pub size_max: usize,
-    /// The number of steps in flight, which is the number of lanes.
+    /// The number of steps in flight. There is one lane (a sequence of steps) for each of them.
     pub in_flight: usize,
     /// The seed of the random choices.
     pub seed: u64,

@@ -2,7 +2,7 @@
 //! with one process and then with two processes that compress one half each. The benchmark follows
 //! section 5.2 of the DAFS paper.
 //!
-//! Invariant: every contestant compresses the same bytes at the same level, in interleaved rounds.
+//! Invariant: every competitor compresses the same bytes at the same level, in interleaved rounds.
 //! Every result is decompressed by GNU gzip and compared with the input.
 
 use std::fs::{File, OpenOptions};
@@ -48,7 +48,7 @@ impl Arguments {
     }
 }
 
-/// The results of one contestant: medians in seconds.
+/// The results of one competitor: medians in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub who: String,
@@ -72,7 +72,7 @@ pub(super) struct Row {
     rounds: Rounds,
 }
 
-/// The results of all contestants, compared with the project's goals.
+/// The results of all competitors, compared with the project's goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub megabytes: usize,
@@ -125,14 +125,14 @@ struct Contestant<'a> {
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,
-    /// The file to which the contestant reports its compression time. If `None`, all its processor
+    /// The file to which the competitor reports its compression time. If `None`, all its processor
     /// time in user space counts as compression.
     told: Option<PathBuf>,
 }
 
 impl Contestant<'_> {
-    /// Returns the compression time that the contestant reported since the previous call. Returns
-    /// `None` if the contestant does not report its compression time.
+    /// Returns the compression time that the competitor reported since the previous call. Returns
+    /// `None` if the competitor does not report its compression time.
     fn compressing(&self) -> Result<Option<Duration>> {
         let Some(path) = &self.told else { return Ok(None) };
         let told = std::fs::read_to_string(path)?;
@@ -142,7 +142,7 @@ impl Contestant<'_> {
         Ok(Some(times.iter().sum()))
     }
 
-    /// Returns a message that names the contestant that failed, with the error text it printed.
+    /// Returns a message that names the competitor that failed, with the error text it printed.
     fn failed(&self) -> String {
         let told = self.told.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         format!("{}: {}", self.who, told.unwrap_or_default().trim())
@@ -251,7 +251,7 @@ fn ours<'a>(
     })
 }
 
-/// Returns a contestant that compresses data already in memory. Its gain from a second process is
+/// Returns a competitor that compresses data already in memory. Its gain from a second process is
 /// the most that two processes can gain on this machine.
 fn without_files<'a>(
     host: &'a Host,
@@ -275,7 +275,7 @@ fn without_files<'a>(
     })
 }
 
-/// Returns a contestant with a pipe for each half: libnfs reads, GNU gzip compresses, libnfs
+/// Returns a competitor with a pipe for each half: libnfs reads, GNU gzip compresses, libnfs
 /// writes.
 fn over_nfs<'a>(
     host: &'a Host,
@@ -301,7 +301,7 @@ fn over_nfs<'a>(
     })
 }
 
-/// Creates the file to which a contestant reports its compression time.
+/// Creates the file to which a competitor reports its compression time.
 fn account(host: &Host, who: &str) -> Result<(PathBuf, File)> {
     let path = host.beside("told")?.join(who);
     // Open for appending: between runs the file is truncated, and an append then starts at offset 0
@@ -314,7 +314,7 @@ fn results(directory: &Path) -> Vec<PathBuf> {
     (0..HALVES).map(|index| directory.join(format!("{}.gz", half(index)))).collect()
 }
 
-/// The costs of all rounds of one contestant.
+/// The costs of all rounds of one competitor.
 #[derive(Clone, Debug, Default)]
 struct Rounds {
     one: Vec<f64>,
@@ -502,7 +502,7 @@ fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The name of the contestant whose time is the lower limit for dafs.
+/// The name of the competitor whose time is the lower limit for dafs.
 const IN_MEMORY: &str = "dafs gzip, in memory";
 const HALVES: usize = 2;
 const WORDS: &str = "direct access file system memory to network the of registered buffer client \

@@ -127,7 +127,8 @@ impl Job {
         self.streams.iter().map(Stream::len).sum()
     }
 
-    /// Runs the work and gives the output its name.
+    /// Creates the output file, runs `work`, which fills it, and then gives the output its final
+    /// name.
     fn run<T>(
         &self,
         work: impl FnOnce(&Temporary<'_>, Rc<dyn BlockFile>) -> dafs_extmem::Result<T>,

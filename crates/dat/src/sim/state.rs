@@ -153,7 +153,7 @@ impl State {
     }
 
     /// Returns the backlog of a listener; `None` if the listener no longer exists, even if another
-    /// has its port.
+    /// listener now uses its port.
     fn backlog(&mut self, node: u32, port: u16, generation: u64) -> Option<&mut Backlog> {
         let backlog = self.nodes.get_mut(&node)?.listeners.get_mut(&port)?;
         (backlog.generation == generation).then_some(backlog)

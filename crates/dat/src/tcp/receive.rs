@@ -217,8 +217,8 @@ impl Connection {
         }
     }
 
-    /// Checks the bytes that one call has received, in stream order. The plan was right up to the
-    /// first gap whose bytes belong elsewhere according to the headers.
+    /// Checks the bytes that one call has received, in stream order. The plan was right for all
+    /// bytes before the first gap for which the headers name another destination.
     fn judge(
         &mut self,
         context: &mut Context<'_>,

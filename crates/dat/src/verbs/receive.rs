@@ -339,7 +339,7 @@ fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
     }
 }
 
-/// The bit that marks the number of a receive.
+/// The bit that is set in the work request ids of receives.
 const RECEIVE: u64 = 1 << 63;
 /// The maximum number of completions taken by one call.
 const COMPLETIONS_AT_ONCE: usize = 16;

@@ -61,7 +61,7 @@ pub struct Log {
     position: u64,
     /// Free blobs for further segments.
     free: Vec<Slot>,
-    /// The numbers of all blobs.
+    /// The slot numbers of all existing blobs.
     slots: BTreeSet<u64>,
     next_record: u64,
     durable: u64,

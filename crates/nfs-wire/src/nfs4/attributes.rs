@@ -365,7 +365,7 @@ impl Attributes<'_> {
         writer.contiguous().map(<[u8]>::to_vec)
     }
 
-    /// Returns true if no time has a second's worth of nanoseconds or more.
+    /// Returns true if the nanoseconds of all times are less than one second.
     #[must_use]
     pub fn has_valid_times(&self) -> bool {
         let times = [

@@ -148,7 +148,8 @@ struct CopyEnd {
 }
 
 impl CopyEnd {
-    /// Returns the offset that the program passed; `None` for the descriptor's own.
+    /// Returns the offset that the program passed; `None` if the call uses the descriptor's own
+    /// offset.
     fn place(self) -> Outcome<Option<off_t>> {
         if self.offset.is_null() {
             return Ok(None);

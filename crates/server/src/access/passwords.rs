@@ -67,7 +67,7 @@ pub enum PasswordError {
         /// What is wrong with the line.
         what: &'static str,
     },
-    /// The user name cannot be written to the file.
+    /// The user name is not valid in a password file.
     #[error("user name {0:?} is empty or contains a colon or control character")]
     Name(String),
     /// The password could not be hashed.

@@ -15,7 +15,7 @@ use super::Batches;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::task::{FlushOf, FlushTask, Tasks};
 
-/// The files with bytes that batches have written and that are not on stable storage yet.
+/// The files in which batches have written bytes that are not on stable storage yet.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     files: HashMap<CachedFile, Sync>,

@@ -1,4 +1,5 @@
-//! The table of guests, by the endpoint ids that stand for them.
+//! The table of guests (users of clients that use another protocol than DAFS, such as NFS), by the
+//! endpoint ids that stand for them.
 //!
 //! Invariant: an endpoint id refers to the same guest for the whole time in which a request uses
 //! it.

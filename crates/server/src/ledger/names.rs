@@ -1,4 +1,5 @@
-//! Tracks the names that requests are changing, and queues other requests for these names.
+//! Tracks the names that requests are changing (busy names), and queues other requests for these
+//! names.
 //!
 //! Invariant: each queued request waits for at least one busy name, or is about to be served.
 
@@ -20,7 +21,7 @@ impl<T> Default for BusyNames<T> {
 }
 
 impl<T> BusyNames<T> {
-    /// Returns true if at least one of these names is busy.
+    /// Returns true if at least one of these names is busy: a request is changing it.
     pub(super) fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
     }

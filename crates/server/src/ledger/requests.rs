@@ -120,7 +120,8 @@ impl JournaledRequests {
         self.names.hold((answer, operation), places);
     }
 
-    /// Removes and returns the first queued request of which no name is being changed any more.
+    /// Removes and returns the first queued request whose names are all free, so that no other
+    /// request is changing any of them.
     pub(super) fn next_held(&mut self) -> Option<(ReplyTo, Box<[u8]>)> {
         self.names.next_free()
     }

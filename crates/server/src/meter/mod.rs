@@ -381,9 +381,9 @@ const WAITED: u64 = ROWS as u64;
 const BEGUN_SHIFT: u32 = 7;
 /// The approximate number of requests of each procedure that are timed in a tenth of a second.
 const TIMED_EACH_TICK: u64 = 64;
-/// The largest mean number of requests from one timed request to the next. Timing a request costs
-/// about 100 ns, for two clock reads and mispredicted branches. With one timed request in 512, the
-/// mean cost is a fifth of a nanosecond per request.
+/// The maximum mean interval between two timed requests, as a number of requests. Timing a request
+/// costs about 100 ns, for two clock reads and mispredicted branches. With one timed request in
+/// 512, the mean cost is a fifth of a nanosecond per request.
 const DISTANCE_MAX: u32 = 512;
 
 const _: () = {

@@ -57,7 +57,7 @@ pub(super) fn mount_points() -> Vec<MountPoint> {
 
 /// The table of mounts beneath the exports. It is read again when the kernel's table has changed.
 pub(super) struct Beneath {
-    /// The time of the last check for changes, by [`sys::millis`].
+    /// The time of the last check for changes, in milliseconds as [`sys::millis`] returns it.
     looked_at: AtomicU64,
     /// True if there are mounts beneath the exports. Usually there are none; names then need no
     /// further check.

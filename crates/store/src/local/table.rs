@@ -19,7 +19,8 @@ pub(super) struct NodeTable {
     /// The free slots.
     free: Vec<usize>,
     places: QuickMap<FileHandle, usize>,
-    /// The slot of each inode; the slot of the newest node if an inode has several nodes.
+    /// The slot of the node of each inode. If an inode has several nodes, it is the slot of the
+    /// newest node.
     inodes: QuickMap<Inode, usize>,
     count_max: usize,
     hand: usize,
