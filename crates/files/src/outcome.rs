@@ -100,7 +100,7 @@ pub enum Ended {
     Committed(Committed),
     /// An open has ended.
     Closed,
-    /// Locks have ended.
+    /// One or more locks have ended.
     Unlocked,
     /// A lock was granted.
     Locked,

@@ -54,7 +54,8 @@ impl Worker {
         }
     }
 
-    /// Makes a file with the data of a payload, in the directory of the object or near it.
+    /// Creates a file with the data of a payload, in the directory of the object. Creates missing
+    /// directories of the path.
     pub(crate) async fn make(
         &self,
         site: &Site,

@@ -385,7 +385,7 @@ fn lowest_unused(slots: &BTreeSet<u64>) -> u64 {
 const SLOT_PREFIX: &str = "log-";
 /// The flag of a frame that belongs to a checkpoint. The numbers of such frames start at 0.
 const FLAG_CHECKPOINT: u16 = 1;
-/// The flag of the frame that follows the last frame of a checkpoint. Its number is the count of
-/// the checkpoint's frames.
+/// The flag of the frame after the last frame of a checkpoint. The number in that frame is the
+/// count of the checkpoint's frames.
 const FLAG_END: u16 = 2;
 const END_FRAME_BYTES: usize = frame_bytes_of(0);

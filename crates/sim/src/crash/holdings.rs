@@ -39,7 +39,8 @@ pub(super) struct Holding {
     /// The number of the server that most recently granted or restored the holding, counted by
     /// restarts.
     pub epoch: u64,
-    /// True if the open or lock was certain when the previous server ended.
+    /// True if the member certainly had the open or lock when the previous server ended, so that it
+    /// may reclaim it.
     pub has_right: bool,
     /// True if the holder is releasing the open or lock, or is rolling back the changes under it.
     pub is_ending: bool,
