@@ -402,8 +402,10 @@ fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
         }
         return;
     }
-    let is_state = |field: &&dafs_wire::FieldLayout| field.name == "state" && field.size == 8;
-    if let Some(field) = procedure.request_fields().iter().find(is_state) {
+    let is_state = |field: &&dafs_wire::FieldLayout| {
+        matches!(field.name, "state" | "source_state") && field.size == 8
+    };
+    for field in procedure.request_fields().iter().filter(is_state) {
         replace_at(message, HEADER_BYTES + field.offset, &replace);
     }
 }

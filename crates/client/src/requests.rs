@@ -25,6 +25,11 @@ pub(crate) fn is_quick(request: &Request<'_>) -> bool {
         | Request::AppendInline(_)
         | Request::AppendDirect(_)
         | Request::Commit(_)
+        | Request::Allocate(_)
+        | Request::Deallocate(_)
+        | Request::Seek(_)
+        | Request::CloneRange(_)
+        | Request::CopyRange(_)
         | Request::Lock(_)
         | Request::BatchSubmit(_)
         | Request::SetFencingList(_)
@@ -53,6 +58,8 @@ pub(crate) fn changed_by<'r>(request: &'r Request<'_>) -> Changed<'r> {
         Request::WriteInline(r) => Changed::File(&r.file),
         Request::WriteDirect(r) => Changed::File(&r.file),
         Request::Link(r) => Changed::File(&r.source),
+        Request::Allocate(r) | Request::Deallocate(r) => Changed::File(&r.file),
+        Request::CloneRange(r) | Request::CopyRange(r) => Changed::File(&r.file),
         Request::Open(r) if r.creation.mode() == CreateMode::NoCreate => Changed::Nothing,
         Request::Lock(r) if r.lock_type != LockType::Abort => Changed::Nothing,
         request if is_harmless(request.procedure()) => Changed::Nothing,
@@ -89,6 +96,7 @@ pub(crate) fn is_harmless(procedure: Procedure) -> bool {
             | Procedure::ReadDirDirect
             | Procedure::ReadLinkInline
             | Procedure::ReadLinkDirect
+            | Procedure::Seek
             | Procedure::Verify
             | Procedure::NVerify
     )

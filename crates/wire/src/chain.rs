@@ -22,10 +22,12 @@ impl Procedure {
         use Procedure as P;
         match self {
             P::Access
+            | P::Allocate
             | P::CacheHint
             | P::Close
             | P::Commit
             | P::Create
+            | P::Deallocate
             | P::GetFsAttr
             | P::GetAttrInline
             | P::GetAttrDirect
@@ -45,6 +47,7 @@ impl Procedure {
             | P::ReadLinkInline
             | P::ReadLinkDirect
             | P::Remove
+            | P::Seek
             | P::SetAttrInline
             | P::SetAttrDirect
             | P::Verify
@@ -54,8 +57,8 @@ impl Procedure {
             | P::AppendDirect => Some(0),
             // The handle follows the claim type; every kind of claim has its handle at this offset.
             P::Open => Some(8),
-            // The handle of the target directory follows the source handle.
-            P::Link | P::Rename => Some(64),
+            // The handle of the target directory or file follows the source handle.
+            P::Link | P::Rename | P::CloneRange | P::CopyRange => Some(64),
             P::ClientAuth
             | P::ClientConnect
             | P::ClientConnectAuth
@@ -93,11 +96,14 @@ impl Procedure {
     pub const fn chained_state_at(self) -> Option<usize> {
         use Procedure as P;
         match self {
-            P::Close
+            P::Allocate
+            | P::Close
+            | P::Deallocate
             | P::HandOver
             | P::OpenDowngrade
             | P::ReadInline
             | P::ReadDirect
+            | P::Seek
             | P::SetAttrInline
             | P::SetAttrDirect
             | P::WriteInline
@@ -106,6 +112,8 @@ impl Procedure {
             | P::AppendDirect => Some(64),
             // The state id follows the lock type and the options.
             P::Lock | P::LockU => Some(72),
+            // The state id of the target follows both handles and the state id of the source.
+            P::CloneRange | P::CopyRange => Some(136),
             P::DelegReturn => Some(0),
             P::Access
             | P::CacheHint

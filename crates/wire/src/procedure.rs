@@ -213,6 +213,17 @@ macro_rules! procedure_table {
             // An extension (`docs/spec/gaps.md`, "Several channels").
             Channels 162 "CHANNELS" (Empty) (ChannelsResult)
                 Simple OnRequest Session (ReplyBound::Fixed);
+            // Extensions (`docs/spec/gaps.md`, "Holes and copies").
+            Allocate 163 "ALLOCATE" (FileRange) (Empty)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            Deallocate 164 "DEALLOCATE" (FileRange) (Empty)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            Seek 165 "SEEK" (Seek) (SeekResult)
+                Simple OnRequest Reader (ReplyBound::Fixed);
+            CloneRange 166 "CLONE_RANGE" (CopyRange) (Empty)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            CopyRange 167 "COPY_RANGE" (CopyRange) (CopyResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
         }
     };
 }
@@ -391,10 +402,10 @@ mod tests {
             assert_eq!(Procedure::from_number(procedure.number()), Some(procedure));
             assert_eq!(procedure.index(), index);
         }
-        for number in [0, 99, 107, 120, 121, 163] {
+        for number in [0, 99, 107, 120, 121, 168] {
             assert_eq!(Procedure::from_number(number), None);
         }
-        assert_eq!(Procedure::ALL.len(), 60);
+        assert_eq!(Procedure::ALL.len(), 65);
     }
 
     #[test]

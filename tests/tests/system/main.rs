@@ -27,6 +27,7 @@ mod names;
 mod odd_names;
 mod opens;
 mod procedures;
+mod ranges;
 #[allow(dead_code, reason = "shared with the tests of the Kerberos library")]
 #[path = "../../../crates/gss/tests/kerberos/realm.rs"]
 mod realm;

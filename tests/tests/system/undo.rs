@@ -8,7 +8,8 @@ use dafs_journal::CrashStorage;
 use dafs_server::{Defect, ServerConfig};
 use dafs_types::{Random, SessionId, SetAttributes, StateId, Status};
 use dafs_wire::messages::{
-    Close, Commit, Empty, LockOptions, LockType, SessionOptions as WireOptions, SetAttributesInline,
+    Close, Commit, CopyRange, Empty, FileRange, LockOptions, LockType,
+    SessionOptions as WireOptions, SetAttributesInline,
 };
 use dafs_wire::{ByteOrder, FileAttributeBlock, Request};
 
@@ -92,6 +93,35 @@ fn abort_takes_everything_back_and_keeps_the_lock() {
         assert_eq!(bob.close(), Status::Ok);
         await_that("undo data goes", || undo_files(fixture.root()) == 0);
     }
+}
+
+#[test]
+fn holes_and_copies_are_taken_back() {
+    let fixture = served();
+    let mut ann = holder(&fixture, far(), b"ann");
+    ann.lock_undone(ALL);
+    let (file, state) = (ann.file, ann.state);
+    let range = |offset, length| FileRange { file, state, offset, length };
+    let copy = CopyRange {
+        source: file,
+        file,
+        source_state: state,
+        state,
+        source_offset: 0,
+        offset: 60,
+        length: 20,
+    };
+    for request in [
+        Request::Deallocate(range(10, 30)),
+        Request::CopyRange(copy),
+        Request::Allocate(range(50, 5000)),
+    ] {
+        let status = ann.rogue.outcome(&request).unwrap();
+        assert!(matches!(status, Status::Ok | Status::NotSupp), "{status:?}");
+    }
+    assert_ne!(content(&fixture), OLD);
+    assert_eq!(ann.abort(ALL), Status::Ok);
+    assert_eq!(content(&fixture), OLD);
 }
 
 #[test]

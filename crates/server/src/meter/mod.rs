@@ -374,11 +374,11 @@ fn row_of(number: u32) -> usize {
 const FIRST: u32 = Procedure::ALL[0].number();
 /// The index of the row for all unknown procedure numbers.
 const UNKNOWN: usize = ROWS - 1;
-const ROWS: usize = 64;
+const ROWS: usize = 128;
 /// The bit in a [`Reading`] that is set if the request has waited.
 const WAITED: u64 = ROWS as u64;
 /// The bit offset of the start time in a [`Reading`].
-const BEGUN_SHIFT: u32 = 7;
+const BEGUN_SHIFT: u32 = 8;
 /// The approximate number of requests of each procedure that are timed in a tenth of a second.
 const TIMED_EACH_TICK: u64 = 64;
 /// The maximum mean interval between two timed requests, as a number of requests. Timing a request

@@ -4,13 +4,14 @@
 
 use dafs_files::outcome::Ended;
 use dafs_ops::{
-    Conflict, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Walked, Written,
+    Conflict, Copied, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Sought,
+    Walked, Written,
 };
 use dafs_types::{ChangeInfo, StateId};
 use dafs_wire::messages::{
-    AccessEntry, AppendResult, CommitResult, Delegation as WireDelegation, Empty, HandOverResult,
-    LockConflict as WireConflict, LockResult, LockType, LookupResult, OpenFlags, OpenResult,
-    ReadDirectResult, SetAttributesResult, WriteResult,
+    AccessEntry, AppendResult, CommitResult, CopyResult, Delegation as WireDelegation, Empty,
+    HandOverResult, LockConflict as WireConflict, LockResult, LockType, LookupResult, OpenFlags,
+    OpenResult, ReadDirectResult, SeekResult, SetAttributesResult, WriteResult,
 };
 use dafs_wire::{AttributeBitmap, Checksum, Procedure, Response};
 
@@ -32,8 +33,16 @@ pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
             Response::SetAttrInline(SetAttributesResult { set: AttributeBitmap(set.0) })
         }
         Ended::Fenced => Response::SetFencingList(Empty),
-        // DAFS has no requests for these operations.
-        Ended::Ranged | Ended::Copied(_) | Ended::Sought(_) => Response::Failed,
+        // The results of ALLOCATE, DEALLOCATE and CLONE_RANGE have the same form.
+        Ended::Ranged => Response::Allocate(Empty),
+        Ended::Copied(Copied { length, committed, verifier }) => Response::CopyRange(CopyResult {
+            length: *length,
+            verifier: *verifier,
+            committed: *committed,
+        }),
+        Ended::Sought(Sought { offset, is_end }) => {
+            Response::Seek(SeekResult { offset: *offset, end_of_file: *is_end })
+        }
     }
 }
 

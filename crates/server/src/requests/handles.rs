@@ -63,6 +63,7 @@ macro_rules! named_in {
     ($request:expr, $($to:tt)+) => {{
         let file = match $request {
             Request::Access(r) => $($to)+ r.file,
+            Request::Allocate(r) | Request::Deallocate(r) => $($to)+ r.file,
             Request::AppendDirect(r) => $($to)+ r.file,
             Request::AppendInline(r) => $($to)+ r.file,
             Request::CacheHint(r) => $($to)+ r.file,
@@ -95,6 +96,10 @@ macro_rules! named_in {
             Request::ReadLinkDirect(r) => $($to)+ r.file,
             Request::Remove(r) => $($to)+ r.directory,
             Request::Rename(r) => return [Some($($to)+ r.source), Some($($to)+ r.target)],
+            Request::CloneRange(r) | Request::CopyRange(r) => {
+                return [Some($($to)+ r.source), Some($($to)+ r.file)];
+            }
+            Request::Seek(r) => $($to)+ r.file,
             Request::SetAttrDirect(r) => $($to)+ r.file,
             Request::SetAttrInline(r) => $($to)+ r.file,
             Request::WriteDirect(r) => $($to)+ r.file,

@@ -194,7 +194,17 @@ impl File for LocalFile {
     fn deallocate(&self, offset: u64, length: u64) -> Result<()> {
         let fd = self.write_fd()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.clear_set_ids_around(fd, || fallocate(fd, flags, (offset, length)))
+        self.clear_set_ids_around(fd, || match fallocate(fd, flags, (offset, length)) {
+            // The range ends after the largest offset of the file system.
+            Err(StoreError::TooBig) => {
+                let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+                match size.saturating_sub(offset) {
+                    0 => Ok(()),
+                    left => fallocate(fd, flags, (offset, left)),
+                }
+            }
+            done => done,
+        })
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {

@@ -11,6 +11,7 @@ mod directory;
 mod lock;
 mod object;
 mod open;
+mod ranges;
 mod recovery;
 mod session;
 
@@ -42,6 +43,7 @@ pub use open::{
     AccessEntry, Close, DelegReturn, Delegation, DelegationType, HandOver, HandOverResult, Open,
     OpenCreation, OpenDowngrade, OpenFlags, OpenResult, OpenTarget, SpaceLimit,
 };
+pub use ranges::{CopyRange, CopyResult, FileRange, Seek, SeekResult};
 pub use recovery::{
     CachedResponse, DiscardResponses, FenceAccess, FenceObject, FenceUpdate, FencingList,
     FetchedResults, GetFencingList, SetFencingList,

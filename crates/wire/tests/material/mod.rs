@@ -407,6 +407,16 @@ impl Prepared<'_> {
         let device = DeviceNumber { major: m.a, minor: m.b };
         let verify = Verify { file, attributes: self.file };
         let get = GetAttributes { file, wanted };
+        let range = FileRange { file, state, offset: m.a, length: m.b };
+        let copy = CopyRange {
+            source: file,
+            file: directory,
+            source_state: StateId(m.a),
+            state,
+            source_offset: m.b,
+            offset: m.a,
+            length: m.w.into(),
+        };
         let mut all = vec![
             Request::Access(Access { file, access: AccessMask(m.w) }),
             Request::CacheHint(CacheHintRequest {
@@ -425,6 +435,11 @@ impl Prepared<'_> {
             Request::LookupP(OneHandle { file }),
             Request::Null(Empty),
             Request::Channels(Empty),
+            Request::Allocate(range),
+            Request::Deallocate(range),
+            Request::Seek(Seek { file, state, offset: m.a, hole: m.w.is_multiple_of(2) }),
+            Request::CloneRange(copy),
+            Request::CopyRange(copy),
             Request::NVerify(verify),
             Request::Verify(verify),
             Request::OpenAttr(OneHandle { file }),
@@ -680,6 +695,15 @@ impl Prepared<'_> {
             Response::DelegPurge(Empty),
             Response::HandOver(HandOverResult { token: self.m.a }),
             Response::Channels(ChannelsResult { count: m.w }),
+            Response::Allocate(Empty),
+            Response::Deallocate(Empty),
+            Response::Seek(SeekResult { offset: m.a, end_of_file: m.w.is_multiple_of(2) }),
+            Response::CloneRange(Empty),
+            Response::CopyRange(CopyResult {
+                length: m.a,
+                verifier,
+                committed: Stability::Unstable,
+            }),
             Response::DelegReturn(Empty),
             Response::GetFsAttr(FsAttributesResult { attributes: self.system }),
             Response::GetRootHandle(OneHandle { file }),

@@ -12,15 +12,18 @@ use dafs_files::delegations::Told;
 use dafs_files::hand_over::HandOverRequest;
 use dafs_files::locks::Aborted;
 use dafs_files::outcome::{NotDone, Now, Outcome};
-use dafs_ops::{Close, Commit, Downgrade, Fence, Hint, LockMode, LockSpan, Names, TestLock};
+use dafs_ops::{
+    Close, Commit, CopyRange, Downgrade, Fence, FileRange, Hint, LockMode, LockSpan, Names, Seek,
+    SeekFor, TestLock,
+};
 use dafs_sessions::Registration;
 use dafs_store::StoreError;
 use dafs_store::cache::CachedFile;
 use dafs_types::Status;
 use dafs_wire::messages::{
-    CacheHintRequest, ChannelsResult, Empty, FencingList, GetFencingList, LockResult, LockTest,
-    LockType, Lookup, LookupResult, OneHandle, RegisterCred, RegisterCredResult, ReleaseCred,
-    SetFencingList, Unlock,
+    self, CacheHintRequest, ChannelsResult, Empty, FencingList, GetFencingList, LockResult,
+    LockTest, LockType, Lookup, LookupResult, OneHandle, RegisterCred, RegisterCredResult,
+    ReleaseCred, SetFencingList, Unlock,
 };
 use dafs_wire::{Array, Request, RequestHeader, Response};
 use smallvec::SmallVec;
@@ -78,6 +81,11 @@ impl Reactor<'_> {
             Request::AppendDirect(r) => self.append_direct(to, r),
             Request::Commit(r) => self.serve_commit(to, r),
             Request::CacheHint(r) => self.give_hint(to, r),
+            Request::Allocate(_)
+            | Request::Deallocate(_)
+            | Request::Seek(_)
+            | Request::CloneRange(_)
+            | Request::CopyRange(_) => self.serve_range(to, request),
             // Names.
             Request::Create(_)
             | Request::Link(_)
@@ -191,6 +199,37 @@ impl Reactor<'_> {
         let by = self.caller(to)?;
         let (file, offset, length) = (request.file, request.offset, u64::from(request.length));
         let now = self.files().commit(&by, &Commit { file, offset, length })?;
+        self.follow(to, now)
+    }
+
+    /// Serves a request that reserves, frees, shares, copies or searches storage of files.
+    fn serve_range(&mut self, to: ReplyTo, request: &Request<'_>) -> Result<(), NotDone> {
+        let by = self.caller(to)?;
+        let range = |r: &messages::FileRange| {
+            let messages::FileRange { file, state, offset, length } = *r;
+            FileRange { file, state, offset, length }
+        };
+        let copy = |r: &messages::CopyRange| CopyRange {
+            source: r.source,
+            file: r.file,
+            source_state: r.source_state,
+            state: r.state,
+            source_offset: r.source_offset,
+            offset: r.offset,
+            length: r.length,
+        };
+        let now = match request {
+            Request::Allocate(r) => self.files().allocate(&by, &range(r))?,
+            Request::Deallocate(r) => self.files().deallocate(&by, &range(r))?,
+            Request::CloneRange(r) => self.files().clone_range(&by, &copy(r))?,
+            Request::CopyRange(r) => self.files().copy_range(&by, &copy(r))?,
+            Request::Seek(r) => {
+                let what = if r.hole { SeekFor::Hole } else { SeekFor::Data };
+                let (file, state, offset) = (r.file, r.state, r.offset);
+                self.files().seek(&by, &Seek { file, state, offset, what })?
+            }
+            _ => return Err(Status::NotSupp.into()),
+        };
         self.follow(to, now)
     }
 
