@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::fault::Fault;
 use crate::mount::Mount;
 use crate::nfs3::{Fh, How, Nfs3, Sattr, Wcc, kind};
+use crate::nfs4::ops;
+use crate::nfs4::session::{Session, Wish};
 use crate::rpc::{Auth, Connection};
 use crate::status;
 use crate::suite::{Protocol, Skip};
@@ -47,6 +49,8 @@ pub struct Bench {
     pub root: Fh,
     /// The name of the case's directory.
     pub name: String,
+    minor: u32,
+    session_count: u32,
 }
 
 /// The user id of an ordinary user.
@@ -61,7 +65,7 @@ const PAGE_BYTES: u32 = 32 << 10;
 
 impl Bench {
     /// Connects to a server and creates the directory of a case.
-    pub fn new(target: &Target, number: usize, _: Protocol) -> Result<Self> {
+    pub fn new(target: &Target, number: usize, protocol: Protocol) -> Result<Self> {
         let auth = Auth::user(0);
         await_server(target);
         let mut mount = Mount { connection: Connection::open(target.mount)?, auth: auth.clone() };
@@ -72,7 +76,8 @@ impl Bench {
         let dir = made.fh.context("MKDIR returns no handle")?;
         // Set the mode again, because the server may have applied its umask.
         c.setattr(&dir, Sattr::mode(0o777), None)?;
-        Ok(Self { target: target.clone(), c, dir, root, name })
+        let minor = if protocol == Protocol::Nfs42 { 2 } else { 1 };
+        Ok(Self { target: target.clone(), c, dir, root, name, minor, session_count: 0 })
     }
 
     /// Returns a client that acts as another user, over a connection of its own.
@@ -93,6 +98,45 @@ impl Bench {
     /// Returns a client of the mount service.
     pub fn mount(&self) -> Result<Mount> {
         Ok(Mount { connection: Connection::open(self.target.mount)?, auth: Auth::user(0) })
+    }
+
+    /// Returns what a new client asks for, with a name that no other client has.
+    pub fn wish(&mut self) -> Wish {
+        self.session_count += 1;
+        let owner = format!("{}-{}", self.name, self.session_count);
+        Wish::new(owner.as_bytes(), Auth::user(0), self.minor)
+    }
+
+    /// Returns a session of a new client, which is user 0.
+    pub fn session(&mut self) -> Result<Session> {
+        self.session_as(Auth::user(0))
+    }
+
+    /// Returns a session of a new client with a credential.
+    pub fn session_as(&mut self, auth: Auth) -> Result<Session> {
+        let wish = Wish { auth, ..self.wish() };
+        self.session_of(&wish)
+    }
+
+    /// Returns the session of a client that asks for something special.
+    pub fn session_of(&self, wish: &Wish) -> Result<Session> {
+        let mut session = Session::start(self.target.nfs, wish).context("starting a session")?;
+        session.dir = self.walk(&mut session, &self.name)?;
+        Ok(session)
+    }
+
+    /// Returns the handle of a path below the export, for version 4.
+    pub fn walk(&self, session: &mut Session, below: &str) -> Result<Fh> {
+        self.walk_from(session, &format!("{}/{below}", self.target.path))
+    }
+
+    /// Returns the handle of a path below the server's root, for version 4.
+    pub fn walk_from(&self, session: &mut Session, path: &str) -> Result<Fh> {
+        let mut ops = vec![ops::putrootfh()];
+        ops.extend(path.split('/').filter(|name| !name.is_empty()).map(ops::lookup));
+        ops.push(ops::getfh());
+        let reply = session.ok(&ops).with_context(|| format!("walking to {path}"))?;
+        Ok(reply.fh(ops.len() - 1)?)
     }
 
     /// Creates an empty file with mode 644 in the case's directory.

@@ -44,7 +44,7 @@ pub enum Fault {
     #[error("the reply {0}")]
     Reply(String),
     /// A call of the operating system has failed.
-    #[error("{0}")]
+    #[error("the operating system refuses a call")]
     Host(#[from] std::io::Error),
 }
 

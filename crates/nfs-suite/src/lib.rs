@@ -17,6 +17,7 @@ pub mod fault;
 pub mod hostile;
 pub mod mount;
 pub mod nfs3;
+pub mod nfs4;
 pub mod rpc;
 pub mod status;
 pub mod suite;

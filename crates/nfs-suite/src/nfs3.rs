@@ -26,7 +26,7 @@ pub mod kind {
     pub const BLK: u32 = 3;
     /// A character device node.
     pub const CHR: u32 = 4;
-    /// A symbolic link.
+    /// A symbolic link to a path.
     pub const LNK: u32 = 5;
     /// A Unix domain socket, as a special file.
     pub const SOCK: u32 = 6;

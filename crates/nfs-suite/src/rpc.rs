@@ -54,7 +54,7 @@ pub struct Call {
     pub auth: Auth,
     /// The flavor and body of the verifier.
     pub verifier: (u32, Vec<u8>),
-    /// The encoded arguments.
+    /// The arguments as they are encoded.
     pub arguments: Vec<u8>,
 }
 

@@ -1,7 +1,9 @@
 //! A server in a separate thread, with its own directory.
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +14,8 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
-    Inspection, Inspector, JournalConfig, Server, ServerConfig, ServerStats, Stopper,
+    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, PartialTerms, Server,
+    ServerConfig, ServerStats, Stopper,
 };
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
@@ -127,6 +130,7 @@ pub(crate) fn places(directory: &Path, port: u16) -> Vec<Address> {
 pub(crate) struct Fixture {
     pub directory: tempfile::TempDir,
     addresses: Vec<Address>,
+    nfs: Vec<SocketAddr>,
     stopper: Stopper,
     inspector: Inspector,
     thread: Option<std::thread::JoinHandle<ServerStats>>,
@@ -174,6 +178,39 @@ impl Fixture {
         }
         let store = LocalStore::new(&config).unwrap();
         Self::start(directory, Arc::new(store), change)
+    }
+
+    /// Starts a server for NFS clients with a journal and three exports: `export`, `readonly`, which
+    /// no user may change and which has the file `file`, and `squashed`, which takes user 0 for
+    /// another.
+    pub(crate) fn for_nfs() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = LocalConfig::new(".", directory.path().join("state"));
+        config.exports.clear();
+        for name in ["export", "readonly", "squashed"] {
+            let path = directory.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+            config.exports.push(Export::new(name, path));
+        }
+        std::fs::write(directory.path().join("readonly").join("file"), "data").unwrap();
+        let store = LocalStore::new(&config).unwrap();
+        let storage = DirectoryStorage::open(directory.path().join("journal")).unwrap();
+        Self::start(directory, Arc::new(store), |config| {
+            config.journal = Some(JournalConfig {
+                storage: Arc::new(storage),
+                log: LogConfig::default(),
+                undo: UndoConfig::default(),
+            });
+            let read_only = PartialTerms { read_only: Some(true), ..PartialTerms::default() };
+            let squashed = PartialTerms { squash: Some(Squash::Root), ..PartialTerms::default() };
+            for (name, terms) in [("readonly", read_only), ("squashed", squashed)] {
+                let name = name.into();
+                config.access.exports.push(ExportRules { name, terms, clients: Vec::new() });
+            }
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            config.nfs = Some(NfsConfig { any_port: true, ..NfsConfig::at(vec![address]) });
+        })
     }
 
     /// Starts a server with a journal.
@@ -235,9 +272,10 @@ impl Fixture {
         change(&mut config);
         let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();
+        let nfs = server.nfs_addresses();
         let (stopper, inspector) = (server.stopper(), server.inspector());
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { directory, addresses, stopper, inspector, thread: Some(thread), watch }
+        Self { directory, addresses, nfs, stopper, inspector, thread: Some(thread), watch }
     }
 
     /// Restarts the time limit, like [`Watch::goes_on`].
@@ -258,6 +296,11 @@ impl Fixture {
     /// Returns the directory that contains everything of this fixture.
     pub(crate) fn root(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Returns the address at which it serves NFS clients.
+    pub(crate) fn nfs(&self) -> SocketAddr {
+        *self.nfs.first().expect("the server serves NFS clients")
     }
 
     /// Returns all its addresses.

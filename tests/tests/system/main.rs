@@ -24,6 +24,7 @@ mod hostile;
 mod locks;
 mod locks_client;
 mod names;
+mod nfs;
 mod odd_names;
 mod opens;
 mod procedures;

@@ -74,10 +74,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
         Verdict::Passed => {}
         Verdict::Failed(text) => println!("FAILED   {case}\n         {text}"),
         Verdict::Known(text, reason) => println!("known    {case}\n         {text} ({reason})"),
-        Verdict::Skipped(reason) => println!("skipped  {case}\n         {reason}"),
+        Verdict::Skipped(reason) => println!("left out {case}\n         {reason}"),
     });
     println!(
-        "{} passed, {} failed, {} known, {} skipped",
+        "{} passed, {} failed, {} known, {} left out",
         counts.passed,
         counts.failed.len(),
         counts.known.len(),

@@ -8,7 +8,7 @@ pub mod v3;
 
 use crate::suite::Case;
 
-/// Returns all cases.
+/// Returns the cases of all protocols.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let tables = [rpc::CASES, mount::CASES];

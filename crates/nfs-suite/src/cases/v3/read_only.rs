@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::v3;
-use crate::bench::{Bench, refused, same};
+use crate::bench::{Bench, refused, refused_as, same};
 use crate::nfs3::{Fh, How, Sattr, kind};
-use crate::status::ROFS;
+use crate::status::{NOTDIR, ROFS};
 use crate::suite::Case;
 
 /// Returns the handles of the read-only export and of the file in it.
@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     v3("RMDIR in the read-only export fails with ROFS", |b| {
         let (root, _) = export(b)?;
-        refused(ROFS, b.c.rmdir(&root, "file"))
+        refused_as(&[ROFS, NOTDIR], b.c.rmdir(&root, "file"))
     }),
     v3("RENAME in the read-only export fails with ROFS", |b| {
         let (root, _) = export(b)?;

@@ -1,0 +1,283 @@
+//! A session of version 4.1 or 4.2: slots, and the compounds that use them.
+//!
+//! Invariant: the number of a slot rises when the server has accepted its SEQUENCE, and only then.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::callback::{self, Callback};
+use super::ops::{self, Channel, Claim, How, Op};
+use super::results::{Body, Client, Created, Delegation, Opened, Sequence};
+use super::{Reply, StateId, call_of, decode_record, run};
+use crate::bench::refusal;
+use crate::fault::Fault;
+use crate::rpc::{Auth, Connection};
+use crate::status::{DELAY, GRACE};
+use crate::xdr::Put;
+
+/// The flag of CREATE_SESSION for a connection that also carries callbacks.
+pub const CONN_BACK_CHAN: u32 = 2;
+
+/// How often a compound that the server delays is sent again.
+const RETRIES: u32 = 400;
+/// The time between two tries in milliseconds.
+const RETRY_MS: u64 = 50;
+/// How long the end of a session is awaited in seconds.
+const END_SECONDS: u64 = 5;
+
+/// A session with its first connection.
+#[derive(Debug)]
+pub struct Session {
+    /// The first connection of the session.
+    pub connection: Connection,
+    /// The credential of all compounds.
+    pub auth: Auth,
+    /// The minor version.
+    pub minor: u32,
+    /// The name that the client has given itself.
+    pub owner: Vec<u8>,
+    /// The results of EXCHANGE_ID.
+    pub client: Client,
+    /// The results of CREATE_SESSION.
+    pub created: Created,
+    /// The next number of each slot.
+    pub next: Vec<u32>,
+    /// The results of the last SEQUENCE.
+    pub last: Option<Sequence>,
+    /// The handle of the case's directory.
+    pub dir: Vec<u8>,
+    server: SocketAddr,
+}
+
+/// What a client asks for when it creates a session.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The name of the client.
+    pub owner: Vec<u8>,
+    /// The verifier of the client's instance.
+    pub verifier: [u8; 8],
+    /// The user.
+    pub auth: Auth,
+    /// The minor version.
+    pub minor: u32,
+    /// The flags of CREATE_SESSION.
+    pub flags: u32,
+    /// The limits of requests.
+    pub fore: Channel,
+    /// The limits of callbacks.
+    pub back: Channel,
+}
+
+impl Wish {
+    /// Returns what most cases ask for.
+    #[must_use]
+    pub fn new(owner: &[u8], auth: Auth, minor: u32) -> Self {
+        Self {
+            owner: owner.to_vec(),
+            verifier: *b"instance",
+            auth,
+            minor,
+            flags: CONN_BACK_CHAN,
+            fore: Channel::FORE,
+            back: Channel::BACK,
+        }
+    }
+}
+
+impl Session {
+    /// Makes a client and a session, and says that nothing is to be reclaimed.
+    pub fn start(server: SocketAddr, wish: &Wish) -> Result<Self, Fault> {
+        let mut session = Self::without_reclaim_complete(server, wish)?;
+        session.ok(&[ops::reclaim_complete(false)])?;
+        Ok(session)
+    }
+
+    /// Makes a client and a session.
+    pub fn without_reclaim_complete(server: SocketAddr, wish: &Wish) -> Result<Self, Fault> {
+        let mut connection = Connection::open(server)?;
+        let client = exchange(&mut connection, wish)?;
+        let created = create(&mut connection, wish, client.id, client.sequence)?;
+        Ok(Self {
+            connection,
+            auth: wish.auth.clone(),
+            minor: wish.minor,
+            owner: wish.owner.clone(),
+            client,
+            created,
+            next: vec![1; created.fore.requests as usize],
+            last: None,
+            dir: Vec::new(),
+            server,
+        })
+    }
+
+    /// Returns the operation that makes the case's directory the current handle.
+    #[must_use]
+    pub fn dir(&self) -> Op {
+        ops::putfh(&self.dir)
+    }
+
+    /// Returns the SEQUENCE that the next compound on a slot has.
+    #[must_use]
+    pub fn sequence(&self, slot: u32, cache: bool) -> Op {
+        ops::sequence(self.created.id, self.next[slot as usize], slot, slot, cache)
+    }
+
+    /// Sends operations behind a SEQUENCE on a slot, and returns the identifier of the call.
+    pub fn send(&mut self, slot: u32, cache: bool, ops: &[Op]) -> Result<u32, Fault> {
+        let mut all = vec![self.sequence(slot, cache)];
+        all.extend_from_slice(ops);
+        self.connection.send(&call_of(&self.auth, b"", self.minor, &all))
+    }
+
+    /// Awaits the reply to a compound on a slot, and returns it without the result of SEQUENCE.
+    pub fn finish(&mut self, slot: u32, xid: u32) -> Result<Reply, Fault> {
+        let record = self.connection.reply(xid)?;
+        let mut reply = decode_record(&record)?;
+        match reply.results.first().map(|first| (first.number, first.status, &first.body)) {
+            Some((ops::SEQUENCE, 0, Body::Sequence(sequence))) => {
+                self.next[slot as usize] = self.next[slot as usize].wrapping_add(1);
+                self.last = Some(*sequence);
+                reply.results.remove(0);
+                Ok(reply)
+            }
+            _ => Err(Fault::Status { what: reply.last_name(), status: reply.status, wcc: vec![] }),
+        }
+    }
+
+    /// Calls operations once, whatever their status. A failure of SEQUENCE is a fault.
+    pub fn once(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
+        let xid = self.send(0, false, ops)?;
+        self.finish(0, xid)
+    }
+
+    /// Calls operations, and calls them again as long as the server delays them.
+    pub fn run(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
+        for _ in 0..RETRIES {
+            let reply = self.once(ops)?;
+            if !matches!(reply.status, DELAY | GRACE) {
+                return Ok(reply);
+            }
+            std::thread::sleep(Duration::from_millis(RETRY_MS));
+        }
+        self.once(ops)
+    }
+
+    /// Calls operations, all of which must succeed.
+    pub fn ok(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
+        self.run(ops)?.all_ok()
+    }
+
+    /// Calls operations, the last of which must fail with one of these statuses.
+    pub fn fails(&mut self, statuses: &[u32], ops: &[Op]) -> anyhow::Result<Reply> {
+        let wants_delay = statuses.contains(&DELAY) || statuses.contains(&GRACE);
+        let reply = if wants_delay { self.once(ops)? } else { self.run(ops)? };
+        refusal(statuses, reply.clone().all_ok())?;
+        let (done, last) = (reply.results.len(), ops.len());
+        anyhow::ensure!(done == last, "operation {done} of {last} fails: {}", reply.last_name());
+        Ok(reply)
+    }
+
+    /// Opens a name in the case's directory. Returns the open and the handle.
+    pub fn open(
+        &mut self,
+        owner: &str,
+        (access, deny): (u32, u32),
+        how: &How,
+        name: &str,
+    ) -> Result<(Opened, Vec<u8>), Fault> {
+        let claim = Claim::Name(name.into());
+        let open = ops::open(owner.as_bytes(), access, deny, how, &claim);
+        let reply = self.ok(&[self.dir(), open, ops::getfh()])?;
+        match reply.body(1)? {
+            Body::Open(opened) => Ok((opened.clone(), reply.fh(2)?)),
+            other => Err(Fault::Reply(format!("has {other:?} for an open"))),
+        }
+    }
+
+    /// Makes a file with data in the case's directory and leaves it closed. Returns its handle.
+    pub fn file(&mut self, name: &str, data: &[u8]) -> Result<Vec<u8>, Fault> {
+        let how = How::Unchecked(super::Set::new().mode(0o644));
+        let access = ops::share::BOTH | ops::share::WANT_NONE;
+        let (opened, fh) = self.open("maker", (access, 0), &how, name)?;
+        if let Delegation::Read(state) | Delegation::Write(state) = opened.delegation {
+            self.ok(&[ops::putfh(&fh), ops::delegreturn(state)])?;
+        }
+        if !data.is_empty() {
+            self.ok(&[ops::putfh(&fh), ops::write(opened.state, 0, 2, data)])?;
+        }
+        self.ok(&[ops::putfh(&fh), ops::close(opened.state)])?;
+        Ok(fh)
+    }
+
+    /// Makes a file, and leaves it open for reading and writing.
+    pub fn opened(&mut self, name: &str) -> Result<(StateId, Vec<u8>), Fault> {
+        let how = How::Unchecked(super::Set::new().mode(0o644));
+        let access = ops::share::BOTH | ops::share::WANT_NONE;
+        let (opened, fh) = self.open("opener", (access, 0), &how, name)?;
+        Ok((opened.state, fh))
+    }
+
+    /// Awaits a callback, answers it, and returns its operations without CB_SEQUENCE.
+    pub fn callback(&mut self) -> Result<Vec<Callback>, Fault> {
+        let attributes = Put::new().u32(0).opaque("").0;
+        let mut callbacks = callback::answer(&mut self.connection, &attributes)?;
+        callbacks.retain(|callback| !matches!(callback, Callback::Sequence { .. }));
+        Ok(callbacks)
+    }
+
+    /// Opens another connection, which is not bound to the session yet.
+    pub fn another_connection(&self) -> Result<Connection, Fault> {
+        Connection::open(self.server)
+    }
+
+    /// Ends the client with all of its state, as far as possible.
+    pub fn end(&mut self) {
+        let _ = self.end_or_fail();
+    }
+
+    /// A new instance of the client ends the state of the old one.
+    fn end_or_fail(&mut self) -> Result<(), Fault> {
+        let mut wish = Wish::new(&self.owner, self.auth.clone(), self.minor);
+        wish.verifier = *b"the last";
+        let mut connection = Connection::open(self.server)?;
+        connection.set_patience(END_SECONDS)?;
+        let client = exchange(&mut connection, &wish)?;
+        let created = create(&mut connection, &wish, client.id, client.sequence)?;
+        let mut call = |op: Op| run(&mut connection, &self.auth, self.minor, &[op]);
+        call(ops::destroy_session(created.id))?;
+        call(ops::destroy_clientid(client.id))?;
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Calls EXCHANGE_ID.
+pub fn exchange(connection: &mut Connection, wish: &Wish) -> Result<Client, Fault> {
+    let op = ops::exchange_id(wish.verifier, &wish.owner, 0);
+    let reply = run(connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
+    match reply.body(0)? {
+        Body::Client(client) => Ok(client.clone()),
+        other => Err(Fault::Reply(format!("has {other:?} for a client"))),
+    }
+}
+
+/// Calls CREATE_SESSION.
+pub fn create(
+    connection: &mut Connection,
+    wish: &Wish,
+    client: u64,
+    number: u32,
+) -> Result<Created, Fault> {
+    let op = ops::create_session(client, number, wish.flags, wish.fore, wish.back);
+    let reply = run(connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
+    match reply.body(0)? {
+        Body::Created41(created) => Ok(*created),
+        other => Err(Fault::Reply(format!("has {other:?} for a session"))),
+    }
+}

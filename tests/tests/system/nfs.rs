@@ -1,0 +1,52 @@
+//! NFS clients: the conformance suite, run against a real server.
+//!
+//! `DAFS_NFS_FILTER` names a protocol or a part of a name, to run only some cases.
+
+use dafs_nfs_suite::bench::Target;
+use dafs_nfs_suite::cases;
+use dafs_nfs_suite::suite::{self, Protocol, Verdict};
+
+use crate::fixture::Fixture;
+
+/// Returns the exports of a fixture.
+fn target(fixture: &Fixture) -> Target {
+    Target {
+        nfs: fixture.nfs(),
+        mount: fixture.nfs(),
+        path: "/export".into(),
+        read_only: Some("/readonly".into()),
+        squashed: Some("/squashed".into()),
+        restart_seconds: 0,
+    }
+}
+
+/// Runs the cases of some protocols. All must pass, or be known to fail.
+fn run(protocols: &[Protocol]) {
+    if !rustix::process::geteuid().is_root() {
+        return dafs_tests::skip("only a server that runs as root can act as its clients' users");
+    }
+    let fixture = Fixture::for_nfs();
+    let filter = std::env::var("DAFS_NFS_FILTER").unwrap_or_default();
+    let mut cases = cases::all();
+    cases.retain(|case| protocols.contains(&case.protocol) && case.matches(&filter));
+    let counts = suite::run_all(&cases, &target(&fixture), |case, verdict| {
+        fixture.goes_on();
+        match verdict {
+            Verdict::Passed => {}
+            Verdict::Failed(text) => eprintln!("FAILED   {case}\n         {text}"),
+            Verdict::Known(text, reason) => {
+                eprintln!("known    {case}\n         {text} ({reason})")
+            }
+            Verdict::Skipped(reason) => eprintln!("skipped  {case}\n         {reason}"),
+        }
+    });
+    let (passed, known) = (counts.passed, counts.known.len());
+    eprintln!("{passed} passed, {known} are known to fail");
+    assert_eq!(counts.skipped, [], "cases cannot run");
+    assert!(counts.failed.is_empty(), "{} cases fail", counts.failed.len());
+}
+
+#[test]
+fn nfs_3_and_the_protocols_below_it_are_as_their_standards_say() {
+    run(&[Protocol::Rpc, Protocol::Mount3, Protocol::Nfs3]);
+}
