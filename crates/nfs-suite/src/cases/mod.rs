@@ -5,6 +5,7 @@
 pub mod mount;
 pub mod rpc;
 pub mod v3;
+pub mod v4;
 
 use crate::suite::Case;
 
@@ -12,7 +13,8 @@ use crate::suite::Case;
 #[must_use]
 pub fn all() -> Vec<Case> {
     let tables = [rpc::CASES, mount::CASES];
-    tables.into_iter().chain(v3::TABLES.iter().copied()).flatten().copied().collect()
+    let versions = v3::TABLES.iter().chain(v4::TABLES).copied();
+    tables.into_iter().chain(versions).flatten().copied().collect()
 }
 
 #[cfg(test)]
