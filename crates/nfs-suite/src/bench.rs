@@ -4,7 +4,7 @@
 //! Invariant: everything that a case has created is removed when the case ends.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -71,7 +71,8 @@ impl Bench {
         let mut mount = Mount { connection: Connection::open(target.mount)?, auth: auth.clone() };
         let root = mount.mnt(&target.path).context("mounting the export")?.fh;
         let mut c = Nfs3 { connection: Connection::open(target.nfs)?, auth };
-        let name = format!("suite-{}-{number}", std::process::id());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let name = format!("suite-{now}-{number}");
         let made = c.mkdir(&root, &name, Sattr::mode(0o777)).context("making a directory")?;
         let dir = made.fh.context("MKDIR returns no handle")?;
         // Set the mode again, because the server may have applied its umask.

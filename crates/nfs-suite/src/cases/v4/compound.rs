@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::v41;
 use crate::bench::{not_done, refusal, same};
+use crate::fault::Fault;
 use crate::nfs4::attributes::{FILEID, TYPE};
 use crate::nfs4::{Op, StateId, call_of, decode, ops, run};
 use crate::rpc::{Auth, Call};
@@ -95,8 +96,13 @@ pub(super) const CASES: &[Case] = &[
     v41("an operation behind a malformed one is not done", |b| {
         let mut s = b.session()?;
         let bad = Op { number: ops::GETATTR, arguments: Put::new().u32(u32::MAX).0 };
-        let reply = s.run(&[s.dir(), bad, ops::mkdir("x")])?;
-        same("status and results", (reply.status, reply.results.len()), (BADXDR, 2))?;
+        match s.run(&[s.dir(), bad, ops::mkdir("x")]) {
+            Err(Fault::NotDone { status: GARBAGE_ARGS, .. }) => {}
+            reply => {
+                let reply = reply?;
+                same("status and results", (reply.status, reply.results.len()), (BADXDR, 2))?;
+            }
+        }
         s.fails(&[NOENT], &[s.dir(), ops::lookup("x")]).map(drop)
     }),
     v41("a second SEQUENCE fails with SEQUENCE_POS", |b| {

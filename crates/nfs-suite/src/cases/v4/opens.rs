@@ -277,7 +277,7 @@ pub(super) const CASES: &[Case] = &[
         let mut s = b.session()?;
         let fh = s.file("f", b"")?;
         let state = StateId { seqid: 1, other: [9; 12] };
-        let statuses = [BAD_STATEID, crate::status::STALE_STATEID];
+        let statuses = [BAD_STATEID, crate::status::STALE_STATEID, NOTSUPP];
         let op = ops::open(b"o", READ, 0, &How::Open, &Claim::DelegCurFh(state));
         s.fails(&statuses, &[ops::putfh(&fh), op])?;
         let claim = Claim::DelegateCur(state, b"f".to_vec());

@@ -182,7 +182,7 @@ pub(super) const CASES: &[Case] = &[
         let (open, fh) = s.opened("f")?;
         let wrong = StateId { seqid: 1, other: [9; 12] };
         for state in [open, StateId::ANONYMOUS, wrong] {
-            let statuses = [BAD_STATEID, STALE_STATEID, INVAL];
+            let statuses = [BAD_STATEID, STALE_STATEID, INVAL, NOTSUPP];
             s.fails(&statuses, &[ops::putfh(&fh), ops::delegreturn(state)])?;
         }
         Ok(())
