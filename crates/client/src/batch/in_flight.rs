@@ -56,7 +56,7 @@ impl Batched {
         core.batches.get(self.batch)?.results.get(request)?.clone()
     }
 
-    /// Asks the server to carry out a request of a submitted batch without further delay, and waits
+    /// Asks the server to execute a request of a submitted batch without further delay, and waits
     /// for the server's reply. Returns false if the request has ended already, or if the server
     /// does not have it: in a session with checksums the server first fetches the data to write,
     /// and after a reconnect the request is submitted again.

@@ -63,7 +63,7 @@ pub enum AttributeError {
     /// The values do not have the encoding of their attributes.
     #[error("the values of the attributes cannot be decoded")]
     Encoding(#[from] XdrError),
-    /// A time has more nanoseconds than a second has.
+    /// The nanoseconds of a time are not less than one second.
     #[error("a time has too many nanoseconds")]
     Time,
 }

@@ -249,8 +249,8 @@ impl StateId {
     /// A state id that no server accepts.
     pub const INVALID: Self = Self { sequence: u32::MAX, other: [0; 12] };
 
-    /// Returns true if this is a special state id: one that stands for no open, lock, delegation or
-    /// layout, or for the current state id.
+    /// Returns true if this is a special state id. Such an id names no open, lock, delegation or
+    /// layout; for example, it stands for the current state id of the compound.
     #[must_use]
     pub const fn is_special(&self) -> bool {
         let mut at = 1;
