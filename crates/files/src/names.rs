@@ -62,7 +62,11 @@ impl Files<'_> {
             // The file exists, but the caller may not read it. A file that is only named need not
             // be read.
             (Err(StoreError::Access), CreateMode::Unchecked) => {
-                let object = by.store().lookup(by, directory, name)?;
+                let object = match by.store().lookup(by, directory, name) {
+                    // There is no such file, and the caller may not create it.
+                    Err(StoreError::NotFound) => return Err(Fault::Access),
+                    found => found?,
+                };
                 Created { object, is_new: false, change: ChangeInfo::default() }
             }
             (Err(error), _) => return Err(error.into()),

@@ -150,6 +150,10 @@ pub(super) const CASES: &[Case] = &[
         let dir = b.sub("d", 0o755)?;
         refused(ACCESS, b.user(USER)?.create(&dir, "f", guarded()))
     }),
+    v3("UNCHECKED without the right to write the directory fails with ACCES", |b| {
+        let dir = b.sub("d", 0o755)?;
+        refused(ACCESS, b.user(USER)?.create(&dir, "f", How::Unchecked(Sattr::mode(0o644))))
+    }),
     v3("CREATE of a long name fails with NAMETOOLONG", |b| {
         let dir = b.dir.clone();
         refused(NAMETOOLONG, b.c.create(&dir, LONG, guarded()))

@@ -1,0 +1,266 @@
+# The rows of NFS: the guest's kernel mounts what our server on this host serves. Sourced.
+#
+# DAFS_INTEROP_NFS=full does what takes an hour in an emulated guest: a clone of 10,000 files, ten
+# ends of the server. Without it the same is done with less.
+# shellcheck shell=bash
+
+case ${DAFS_INTEROP_NFS:-small} in
+full) tree_files=1000 many_names=20000 git_files=10000 c_files=60 transactions=1000 kills=10 ;;
+*) tree_files=60 many_names=2500 git_files=150 c_files=4 transactions=20 kills=3 ;;
+esac
+[ "${DAFS_INTEROP_NFS:-}" != full ] || { silence=3600 patience=3600; }
+served=$cache/dafs/export
+# Between two ends of the server, so many changes are done.
+changes_between=30
+
+# In the tree of the tools, on the guest.
+tools() { guest "tools $(printf '%q ' "$@")"; }
+
+# What a side does for NFS: see guest/nfs.
+nfs_at() {
+    local where=$1
+    shift
+    case $where in
+    host) (cd "$cache/dafs" && PATH=$(dirname "$dafs"):$PATH timeout "$patience" \
+        "$here/guest/nfs" "$@") ;;
+    guest) tools timeout "$patience" /lab/nfs "$@" ;;
+    esac
+}
+
+# Starts the server with an empty directory: `nfs_serve VERSION`.
+nfs_serve() {
+    nfs_version=$1
+    nfs_port=$((port + 1000))
+    url=dafs://$host_address:$port
+    flags=(--tcp "$host_address:$port" --nfs "$host_address:$nfs_port" --nfs-from "$guest_address")
+    # What a row that failed has left.
+    guest "umount() { busybox umount -f -l \$1; }
+        sed -n 's#^[^ ]* \(/tools/[mo][^ ]*\) nfs.*#\1#p' /proc/mounts | tac |
+            while read -r place; do umount \$place; done"
+    [ ! -e "$cache/dafs/serve.process" ] || at host crash 2>/dev/null
+    at host clear && nfs_start
+}
+
+nfs_start() { at host serve "${flags[@]}" -- dafs; }
+
+# nfs_mount DIRECTORY [OPTIONS]: mounts in the guest. 77 if the server does not have the version.
+nfs_mount() {
+    local words=vers=$nfs_version,proto=tcp,port=$nfs_port,sec=sys,hard said
+    [ "$nfs_version" != 3 ] || words+=,mountport=$nfs_port,mountproto=tcp,nolock
+    if ! said=$(tools sh -c "mkdir -p $1 && mount -t nfs -o $words${2:+,$2} $host_address:/ $1"); then
+        echo "$said"
+        ! grep -q 'Protocol not supported' <<<"$said" || {
+            echo "the server does not offer version $nfs_version"
+            return 77
+        }
+        return 1
+    fi
+    guest "grep ' /tools$1 ' /proc/mounts"
+}
+
+nfs_unmount() { tools umount "$1"; }
+
+# Ends the server. It must have nothing to complain of.
+nfs_end() {
+    at host stop || return
+    ! grep -E 'ERROR|panicked' "$cache/dafs/serve.log"
+}
+
+# Whether the guest may be given any owner, which it may not if the server's user is not root.
+owners() {
+    if [ "$(awk '{ print $3 }' /proc/self/uid_map)" -gt 1000 ]; then
+        echo owners
+    else
+        echo none
+    fi
+}
+
+# is_same_tree NAME: both sides see the same of a directory.
+is_same_tree() {
+    local ours theirs
+    nfs_at guest forget
+    theirs=$(nfs_at guest describe "/mnt/$1") && ours=$(nfs_at host describe "export/$1") || return
+    diff <(echo "$ours") <(echo "$theirs") >"$logs/differences" ||
+        { echo "the guest sees another $1 (>):" && head -n 20 "$logs/differences" && return 1; }
+    echo "both sides see the same $1, in $(wc -l <<<"$ours") lines"
+}
+
+# Files both ways, every change, and large listings. All packets must be as RFCs say.
+nfs_files() {
+    nfs_serve "$1" || return
+    capture_begin
+    nfs_files_captured || { local status=$? && capture_end && return "$status"; }
+    capture_end && nfs_decodes
+}
+
+nfs_files_captured() {
+    nfs_at host tree export/down "$tree_files"
+    nfs_mount /mnt || return
+    is_same_tree down &&
+        nfs_at guest tree /mnt/up "$tree_files" && is_same_tree up &&
+        nfs_at guest change /mnt/changed "$(owners)" && is_same_tree changed &&
+        nfs_listing &&
+        tools df /mnt &&
+        nfs_unmount /mnt && nfs_end
+}
+
+nfs_listing() {
+    nfs_at host many export/many "$many_names" || return
+    [ "$(nfs_at guest list /mnt/many)" = "$(nfs_at host list export/many)" ] ||
+        { echo "a listing of $many_names names differs" && return 1; }
+    nfs_at guest removed /mnt/many && [ ! -e "$served/many" ]
+}
+
+capture_begin() {
+    captured=$logs/nfs-$nfs_version.pcap
+    tcpdump -B 65536 -U -n -i "$bridge" -w "$captured" tcp port "$nfs_port" \
+        >"$logs/tcpdump" 2>&1 &
+    capture=$!
+    until grep -q listening "$logs/tcpdump"; do sleep 0.05; done
+}
+
+capture_end() {
+    kill "$capture"
+    wait "$capture" || true
+}
+
+# Whether tshark reads all calls and replies without complaint.
+nfs_decodes() {
+    local complaints calls
+    complaints=$(tshark -r "$captured" -d "tcp.port==$nfs_port,rpc" \
+        -Y '_ws.malformed || (rpc && _ws.expert.severity == "Error")' 2>"$logs/tshark" | head -n 5)
+    [ -z "$complaints" ] || { echo "tshark complains: $complaints" && return 1; }
+    calls=$(tshark -r "$captured" -d "tcp.port==$nfs_port,rpc" -Y nfs -T fields -e frame.number \
+        2>>"$logs/tshark" | wc -l)
+    echo "$calls packets of NFS decode"
+    [ "$calls" -gt 100 ]
+}
+
+# Programs: git, make with a compiler, SQLite.
+nfs_work() {
+    nfs_serve "$1" && nfs_at host repository export/source.git "$git_files" || return
+    nfs_mount /mnt || return
+    timed nfs_at guest clone /mnt/source.git /mnt/clone &&
+        timed nfs_at guest build /mnt/project "$c_files" &&
+        timed nfs_at guest database /mnt/journal.db delete "$transactions" &&
+        timed nfs_at guest database /mnt/wal.db wal "$transactions" &&
+        nfs_unmount /mnt &&
+        nfs_at host is_clone export/source.git export/clone &&
+        nfs_at host judge export/journal.db "$transactions" &&
+        nfs_at host judge export/wal.db "$transactions" &&
+        nfs_end
+}
+
+timed() {
+    local began=$SECONDS status=0
+    "$@" || status=$?
+    echo "$((SECONDS - began)) s: ${*:3}"
+    return "$status"
+}
+
+# The server is killed while the guest writes and changes names.
+nfs_killed() {
+    local lenient=() writer turn lines=0
+    # Without a memory of its replies that survives it, a server of version 3 answers some repeated
+    # changes of names as what they are: changes that were made before.
+    [ "$1" != 3 ] || lenient=(lenient)
+    nfs_serve "$1" || return
+    nfs_mount /mnt || return
+    guest "rm -f /tools/tmp/stop /tools/tmp/log.*"
+    for writer in 1 2; do
+        tools /lab/records write /mnt "$writer" "/tmp/log.$writer" /tmp/stop "${lenient[@]}" &
+        writers[writer]=$!
+    done
+    for ((turn = 1; turn <= kills; turn++)); do
+        lines=$((lines + changes_between))
+        tools timeout "$patience" /lab/nfs await /tmp/log.1 "$lines" &&
+            at host crash && nfs_start >/dev/null || return
+        lines=$(tools wc -l /tmp/log.1) && lines=${lines%% *}
+        echo "killed after $lines lines"
+    done
+    tools timeout "$patience" /lab/nfs await /tmp/log.1 $((lines + changes_between)) &&
+        tools touch /tmp/stop &&
+        wait "${writers[1]}" && wait "${writers[2]}" &&
+        nfs_unmount /mnt && nfs_mount /mnt || return
+    for writer in 1 2; do
+        tools cat "/tmp/log.$writer" >"$logs/records.$writer"
+        tools /lab/records check /mnt "$writer" "/tmp/log.$writer" &&
+            "$programs/records" check "$served" "$writer" "$logs/records.$writer" || return
+    done
+    nfs_unmount /mnt && nfs_end
+}
+
+# Two mounts of the guest and a DAFS client of the host see each other's changes.
+nfs_shared() {
+    local turn
+    nfs_serve "$1" || return
+    nfs_mount /mnt actimeo=0 || return
+    nfs_mount /other actimeo=0,nosharecache || return
+    for turn in 1 2 3 4 5; do
+        echo "turn $turn, guest" >"$logs/guest.text"
+        echo "turn $turn, host." >"$logs/host.text"
+        tools sh -c "echo 'turn $turn, guest' >/mnt/shared" &&
+            dafs cat "$url/shared" | cmp - "$logs/guest.text" &&
+            tools cat /other/shared | cmp - "$logs/guest.text" &&
+            dafs cp "$logs/host.text" "$url/shared" &&
+            tools cat /mnt/shared | cmp - "$logs/host.text" &&
+            tools cat /other/shared | cmp - "$logs/host.text" &&
+            tools mkdir "/other/d$turn" && tools test -d "/mnt/d$turn" &&
+            dafs mv "$url/d$turn" "$url/e$turn" &&
+            tools sh -c "[ ! -e /mnt/d$turn ] && [ -d /mnt/e$turn ] && [ -d /other/e$turn ]" &&
+            tools rmdir "/mnt/e$turn" && ! dafs stat "$url/e$turn" 2>/dev/null ||
+            { echo "in turn $turn" && return 1; }
+    done
+    if [ "$1" = 3 ]; then
+        echo "left out: locks, which need NLM in version 3"
+    else
+        nfs_locks || return
+    fi
+    nfs_unmount /other && nfs_unmount /mnt && nfs_end
+}
+
+dafs() { timeout "$patience" "$dafs" "$@"; }
+
+# Locks of the guest and of DAFS exclude each other.
+nfs_locks() {
+    tools touch /mnt/lock || return
+    nfs_locked_by_guest "flock --nonblock /mnt/lock" "" &&
+        nfs_locked_by_guest "/lab/records lock /mnt/lock 0 100" "--offset 50 --length 10" &&
+        nfs_locked_by_guest "/lab/records lock /mnt/lock 100 100" "--offset 150" &&
+        nfs_locked_by_host
+}
+
+# nfs_locked_by_guest COMMAND WORDS: while the guest has a lock, another mount and DAFS do not get it.
+nfs_locked_by_guest() {
+    local status=0 holder
+    guest "rm -f /tools/tmp/held /tools/tmp/release"
+    tools sh -c "$1 sh -c 'touch /tmp/held; until [ -e /tmp/release ]; do sleep 0.1; done'" &
+    holder=$!
+    tools sh -c 'until [ -e /tmp/held ]; do sleep 0.1; done'
+    # shellcheck disable=SC2086 # Words.
+    ! dafs lock --nonblock $2 "$url/lock" true 2>/dev/null ||
+        { echo "DAFS has a lock of the guest: $1" && status=1; }
+    [[ $1 != */records* ]] || dafs lock --nonblock --offset 1000 --length 1 "$url/lock" true ||
+        { echo "DAFS does not get a free range beside: $1" && status=1; }
+    ! tools sh -c "${1//mnt/other} true" ||
+        { echo "another mount has a lock of the guest: $1" && status=1; }
+    tools touch /tmp/release
+    wait "$holder" || { echo "the guest's lock fails: $1" && status=1; }
+    # shellcheck disable=SC2086
+    dafs lock --nonblock $2 "$url/lock" true || { echo "not released: $1" && status=1; }
+    return "$status"
+}
+
+nfs_locked_by_host() {
+    local status=0 holder
+    rm -f "$logs/held" "$logs/release"
+    dafs lock "$url/lock" sh -c "touch $logs/held; until [ -e $logs/release ]; do sleep 0.1; done" &
+    holder=$!
+    until [ -e "$logs/held" ]; do sleep 0.1; done
+    ! tools flock --nonblock /mnt/lock true || { echo "flock gets DAFS's lock" && status=1; }
+    ! tools /lab/records lock /mnt/lock 5 5 || { echo "fcntl gets DAFS's lock" && status=1; }
+    touch "$logs/release"
+    wait "$holder" || status=1
+    tools flock --nonblock /mnt/lock true || { echo "flock does not get a free lock" && status=1; }
+    return "$status"
+}
