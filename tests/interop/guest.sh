@@ -45,18 +45,21 @@ guest_start() {
     local files
     files=$(mktemp -d)
     mkdir "$files/lab"
-    cp "$here"/guest/{init,agent,side} "$@" "$files/lab/"
+    cp "$here"/guest/{init,agent,side,tools,nfs} "$@" "$files/lab/"
     ln -s lab/init "$files/init"
     (cat "$cache/image/root.cpio"
         cd "$files" && find . | cpio -o -H newc --owner 0:0 --quiet) >"$cache/initramfs"
     rm -rf "$files"
+    local disk=()
+    [ ! -e "$cache/tools.ext4" ] ||
+        disk=(-drive "file=$cache/tools.ext4,format=raw,if=virtio,readonly=on")
     # DAFS_INTEROP_ACCEL=kvm makes a guest that is ten times faster, where it can be had.
     qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
         -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu "${DAFS_INTEROP_CPU:-max}" -m 1024 \
         -smp "${DAFS_INTEROP_CPUS:-2}" \
         -kernel "$cache/image/vmlinuz" -initrd "$cache/initramfs" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 ${kernel_words:-}" \
-        -serial "file:$cache/console" -device virtio-rng-pci \
+        -serial "file:$cache/console" -device virtio-rng-pci "${disk[@]}" \
         -netdev tap,id=net0,ifname=tap0,script=no,downscript=no \
         -device virtio-net-pci,netdev=net0,mac=52:54:00:78:00:02 \
         </dev/null >"$cache/qemu.log" 2>&1 &

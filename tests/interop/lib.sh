@@ -19,7 +19,10 @@ make make
 gcc gcc
 ip iproute2
 tshark tshark
-tcpdump tcpdump"
+tcpdump tcpdump
+mke2fs e2fsprogs
+git git
+sqlite3 sqlite3"
 # What the build of a kernel module wants beside a compiler.
 host_packages="libelf1 libc6-dev"
 
@@ -58,4 +61,24 @@ install_packages() {
     # shellcheck disable=SC2086 # Lists of words.
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         $packages $host_packages
+}
+
+apt=(apt-get -qq -o APT::Sandbox::User=root)
+# As if nothing were installed, so that everything a package needs comes along.
+apart=(-o Dir::State::status=/dev/null -o "Dir::Cache::archives=$cache/packages"
+    -o Debug::NoLocking=1 --no-install-recommends -y)
+
+# Unpacks these packages, and those that they need: `unpack DIRECTORY PACKAGE...`.
+unpack() {
+    local target=$1 package file
+    shift
+    mkdir -p "$cache/packages/partial"
+    "${apt[@]}" "${apart[@]}" --download-only install "$@" >/dev/null
+    for package in $("${apt[@]}" "${apart[@]}" -s install "$@" |
+        awk '$1 == "Inst" { print $2 }'); do
+        file=$(find "$cache/packages" -name "${package}_*.deb" -printf '%T@ %p\n' |
+            sort -n | tail -1 | cut -d' ' -f2)
+        dpkg-deb --fsys-tarfile "$file" | tar -x -C "$target" --keep-directory-symlink \
+            --no-same-owner --exclude './usr/share/*' --exclude './var/*'
+    done
 }
