@@ -1,8 +1,8 @@
-//! Ranges of open files: storage that is reserved, freed or shared, copies within the server, and
-//! searches for holes.
+//! Operations on ranges of open files: reserving, freeing and sharing storage, copies within the
+//! server, and searches for holes.
 //!
-//! Invariant: these requests are extensions of DAFS. A server that does not know them refuses them
-//! with NOTSUPP, and the caller must do without.
+//! Invariant: these requests are extensions of DAFS. A server that does not support them replies
+//! NOTSUPP. The caller must then use other requests.
 
 use dafs_types::Status;
 use dafs_wire::messages::{CopyRange, FileRange, Seek};
@@ -11,23 +11,24 @@ use dafs_wire::{Request, Response};
 use crate::error::Result;
 use crate::file::File;
 
-/// A range of one file, and the place in another file to which it is copied.
+/// A range of a source file, and the offset in the target file to which it is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopySpan {
-    /// The offset in the source of the first byte.
+    /// The offset in the source file of the first byte.
     pub source_offset: u64,
-    /// The offset in the target of the first byte.
+    /// The offset in the target file of the first byte.
     pub offset: u64,
     /// The number of bytes; 0 means up to the end of the source.
     pub length: u64,
 }
 
 impl File {
-    /// Reserves storage for a range of the file, so that later writes to it do not fail for lack of
-    /// space. If the range ends after the end of the file, the file becomes longer.
+    /// Reserves storage for a range of the file, so that later writes to the range do not fail for
+    /// lack of space. If the range ends after the end of the file, the file becomes longer.
     ///
     /// # Errors
-    /// NOTSUPP if the server or its file system cannot do it; any other error of the server.
+    /// NOTSUPP if the server or its file system does not support this; any other error of the
+    /// server.
     pub fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         self.session().run(self.allocate_async(offset, length))
     }
@@ -62,7 +63,7 @@ impl File {
     /// if `offset` is not before the end of the file.
     ///
     /// # Errors
-    /// NOTSUPP if the server does not know the request; any other error of the server.
+    /// NOTSUPP if the server does not support the request; any other error of the server.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.session().run(self.seek_async(offset, false))
     }
@@ -95,9 +96,9 @@ impl File {
     /// Makes a range of this file share the storage of a range of `source`.
     ///
     /// # Errors
-    /// NOTSUPP if the server or its file system cannot do it, XDEV if the files are on different
-    /// file systems, INVAL if the range does not consist of whole blocks or exceeds the source; any
-    /// other error of the server.
+    /// NOTSUPP if the server or its file system does not support this; XDEV if the files are on
+    /// different file systems; INVAL if the range does not consist of whole blocks or exceeds the
+    /// source; any other error of the server.
     pub fn clone_range(&self, source: &File, span: CopySpan) -> Result<()> {
         self.session().run(self.clone_range_async(source, span))
     }
@@ -115,8 +116,8 @@ impl File {
     /// copied, which may be less than requested. A commit makes the copied data stable.
     ///
     /// # Errors
-    /// NOTSUPP if the server does not know the request, INVAL if the range exceeds the source or
-    /// overlaps itself; any other error of the server.
+    /// NOTSUPP if the server does not support the request; INVAL if the range exceeds the source,
+    /// or if source and target ranges overlap in one file; any other error of the server.
     pub fn copy_range(&self, source: &File, span: CopySpan) -> Result<u64> {
         self.session().run(self.copy_range_async(source, span))
     }

@@ -12,7 +12,7 @@ macro_rules! attributes {
         $(#[doc = concat!("The attribute `", stringify!($name), "`, number ", $number, ".")]
         pub const $name: u32 = $number;)*
 
-        /// Returns the form of an attribute's value.
+        /// Returns the type of an attribute's value.
         const fn form(number: u32) -> Option<Form> {
             match number {
                 $($number => Some(Form::$form),)*
@@ -20,7 +20,7 @@ macro_rules! attributes {
             }
         }
 
-        /// All attributes whose values this suite can decode.
+        /// The numbers of all attributes whose values this suite can decode.
         pub const ALL: &[u32] = &[$($number,)*];
     };
 }
@@ -96,19 +96,19 @@ attributes! {
     OPEN_ARGUMENTS 86 OpenArguments
 }
 
-/// The attribute `fs_locations`, whose value this suite does not decode.
+/// The number of the attribute `fs_locations`, whose value this suite does not decode.
 pub const FS_LOCATIONS: u32 = 24;
-/// The attribute `time_access_set`, which can only be set.
+/// The number of the attribute `time_access_set`, which clients can only set.
 pub const TIME_ACCESS_SET: u32 = 48;
-/// The attribute `time_modify_set`, which can only be set.
+/// The number of the attribute `time_modify_set`, which clients can only set.
 pub const TIME_MODIFY_SET: u32 = 54;
-/// The attribute `mode_set_masked`, which can only be set.
+/// The number of the attribute `mode_set_masked`, which clients can only set.
 pub const MODE_SET_MASKED: u32 = 74;
-/// The attribute `mode_umask`, which can only be set.
+/// The number of the attribute `mode_umask`, which clients can only set.
 pub const MODE_UMASK: u32 = 81;
 
-/// The attributes that RFC 8881 section 5.6 requires, except rdattr_error, which only listings
-/// have.
+/// The attributes that every server must support (RFC 8881 section 5.6), except rdattr_error, which
+/// only listings contain.
 pub const REQUIRED: &[u32] = &[
     SUPPORTED_ATTRS,
     TYPE,
@@ -125,7 +125,7 @@ pub const REQUIRED: &[u32] = &[
     SUPPATTR_EXCLCREAT,
 ];
 
-/// The form of a value.
+/// The type of an attribute's value.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Bool,
@@ -144,31 +144,31 @@ enum Form {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number or a truth value.
+    /// An integer, or a bool as 0 or 1.
     Number(u64),
     /// Bytes of variable length.
     Bytes(Vec<u8>),
-    /// The seconds since 1970 and the nanoseconds after them.
+    /// A time: the seconds since 1970, and the nanoseconds after the second.
     Time(i64, u32),
-    /// The numbers of a bitmap.
+    /// The numbers that are set in a bitmap.
     Bits(Vec<u32>),
-    /// Two numbers.
+    /// Two integers, such as the id of a file system.
     Pair(u64, u64),
-    /// A list of numbers.
+    /// A list of integers.
     Numbers(Vec<u32>),
-    /// Entries of an access control list: type, flags, rights, who.
+    /// The entries of an access control list: type, flags, rights, and name of the subject.
     Acl(Vec<(u32, u32, u32, Vec<u8>)>),
 }
 
-/// The attributes of a reply.
+/// The decoded attributes in a reply, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attrs(pub BTreeMap<u32, Value>);
 
-/// Attributes to set or to compare: encoded values by number.
+/// Attributes to set or to compare: the encoded values by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set(pub BTreeMap<u32, Vec<u8>>);
 
-/// Appends a bitmap of numbers.
+/// Appends a bitmap in which these numbers are set.
 #[must_use]
 pub fn put_bits(put: Put, numbers: &[u32]) -> Put {
     let word_count = numbers.iter().max().map_or(0, |max| max / 32 + 1);
@@ -179,7 +179,7 @@ pub fn put_bits(put: Put, numbers: &[u32]) -> Put {
     put.list(&words, |put, word| put.u32(*word))
 }
 
-/// Takes a bitmap and returns its numbers.
+/// Decodes a bitmap. Returns the numbers that are set.
 pub fn get_bits(get: &mut Get<'_>) -> Result<Vec<u32>, Fault> {
     let words = get.list(Get::u32)?;
     let bits = words.iter().enumerate().flat_map(|(at, word)| {
@@ -188,7 +188,7 @@ pub fn get_bits(get: &mut Get<'_>) -> Result<Vec<u32>, Fault> {
     Ok(bits.collect())
 }
 
-/// Takes a time, whose nanoseconds must be less than a second.
+/// Decodes a time. Fails if the nanoseconds are not less than one second.
 pub fn get_time(get: &mut Get<'_>) -> Result<(i64, u32), Fault> {
     let (seconds, nanoseconds) = (get.u64()?.cast_signed(), get.u32()?);
     if nanoseconds >= 1_000_000_000 {
@@ -226,7 +226,7 @@ fn get_value(form: Form, get: &mut Get<'_>) -> Result<Value, Fault> {
 }
 
 impl Attrs {
-    /// Takes a bitmap and values, which must belong together.
+    /// Decodes a bitmap and the values of the attributes in it. Fails if bytes are left.
     pub fn get(get: &mut Get<'_>) -> Result<Self, Fault> {
         let (numbers, values) = (get_bits(get)?, get.opaque()?);
         let mut get = Get(&values);
@@ -240,7 +240,7 @@ impl Attrs {
         Ok(attrs)
     }
 
-    /// Returns an attribute that is a number.
+    /// Returns the value of an attribute whose type is an integer.
     pub fn number(&self, number: u32) -> Result<u64, Fault> {
         match self.0.get(&number) {
             Some(Value::Number(value)) => Ok(*value),
@@ -248,7 +248,7 @@ impl Attrs {
         }
     }
 
-    /// Returns an attribute that is bytes.
+    /// Returns the value of an attribute whose type is bytes.
     pub fn bytes(&self, number: u32) -> Result<Vec<u8>, Fault> {
         match self.0.get(&number) {
             Some(Value::Bytes(value)) => Ok(value.clone()),
@@ -256,7 +256,7 @@ impl Attrs {
         }
     }
 
-    /// Returns an attribute that is a time.
+    /// Returns the value of an attribute whose type is a time.
     pub fn time(&self, number: u32) -> Result<(i64, u32), Fault> {
         match self.0.get(&number) {
             Some(Value::Time(seconds, nanoseconds)) => Ok((*seconds, *nanoseconds)),
@@ -264,7 +264,7 @@ impl Attrs {
         }
     }
 
-    /// Returns the numbers of a bitmap.
+    /// Returns the numbers that are set in an attribute whose type is a bitmap.
     pub fn bits(&self, number: u32) -> Result<Vec<u32>, Fault> {
         match self.0.get(&number) {
             Some(Value::Bits(value)) => Ok(value.clone()),
@@ -274,26 +274,26 @@ impl Attrs {
 }
 
 impl Set {
-    /// Returns no attributes yet.
+    /// Returns an empty set of attributes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an encoded value.
+    /// Adds an attribute with an encoded value.
     #[must_use]
     pub fn with(mut self, number: u32, value: Put) -> Self {
         self.0.insert(number, value.0);
         self
     }
 
-    /// Adds the mode of the file.
+    /// Adds the mode.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
         self.with(MODE, Put::new().u32(mode))
     }
 
-    /// Adds the size of the file.
+    /// Adds the size in bytes.
     #[must_use]
     pub fn size(self, size: u64) -> Self {
         self.with(SIZE, Put::new().u64(size))
@@ -311,20 +311,20 @@ impl Set {
         self.with(OWNER_GROUP, Put::new().opaque(group))
     }
 
-    /// Adds a time of the last change of the data.
+    /// Adds the time of the last change of the content.
     #[must_use]
     pub fn mtime(self, seconds: i64, nanoseconds: u32) -> Self {
         let value = Put::new().u32(1).u64(seconds.cast_unsigned()).u32(nanoseconds);
         self.with(TIME_MODIFY_SET, value)
     }
 
-    /// Sets the time of the last access to the server's clock.
+    /// Adds an access time that the server sets to its present time.
     #[must_use]
     pub fn atime_now(self) -> Self {
         self.with(TIME_ACCESS_SET, Put::new().u32(0))
     }
 
-    /// Appends bitmap and values.
+    /// Appends the bitmap and the encoded values.
     #[must_use]
     pub fn put(&self, put: Put) -> Put {
         let numbers: Vec<u32> = self.0.keys().copied().collect();

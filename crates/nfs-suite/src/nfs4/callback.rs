@@ -1,6 +1,6 @@
-//! Callbacks: what a server of version 4.1 asks of its client.
+//! Callbacks: the calls that a server of version 4.1 sends to its client.
 //!
-//! Invariant: every callback is answered, so that the server's slot is free again.
+//! Invariant: every callback gets a reply, so that the server can use its slot again.
 
 use super::StateId;
 use super::attributes::get_bits;
@@ -8,31 +8,31 @@ use crate::fault::Fault;
 use crate::rpc::Connection;
 use crate::xdr::{Get, Put};
 
-/// The program number that the suite's sessions name for callbacks.
+/// The RPC program number for callbacks that the suite's sessions name.
 pub const PROGRAM: u32 = 0x4000_0000;
 
-/// An operation that the server asks for.
+/// An operation in a callback from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the names of the RFC")]
 pub enum Callback {
-    /// CB_GETATTR: the attributes of a file that is delegated.
+    /// CB_GETATTR: asks for attributes of a file of which the client holds a delegation.
     GetAttr { fh: Vec<u8>, wanted: Vec<u32> },
-    /// CB_RECALL: a delegation is to be returned.
+    /// CB_RECALL: asks the client to return a delegation.
     Recall { state: StateId, truncate: bool, fh: Vec<u8> },
-    /// CB_RECALL_ANY: some delegations are to be returned.
+    /// CB_RECALL_ANY: asks the client to return some of its delegations.
     RecallAny { keep: u32 },
-    /// CB_RECALL_SLOT: the highest slot that may be used.
+    /// CB_RECALL_SLOT: states the highest slot that the client may use.
     RecallSlot { highest: u32 },
-    /// CB_SEQUENCE: session, number and slot of the callback.
+    /// CB_SEQUENCE: states the session, the sequence number and the slot of the callback.
     Sequence { id: [u8; 16], number: u32, slot: u32 },
-    /// CB_NOTIFY_LOCK: a lock may be free now.
+    /// CB_NOTIFY_LOCK: reports that a lock may be available now.
     NotifyLock { fh: Vec<u8>, owner: Vec<u8> },
-    /// CB_OFFLOAD: a copy has ended.
+    /// CB_OFFLOAD: reports that a copy has ended.
     Offload { fh: Vec<u8>, state: StateId, status: u32 },
 }
 
-/// Awaits the next callback compound, answers all of its operations with success, and returns them.
-/// CB_GETATTR is answered with these encoded attributes.
+/// Waits for the next callback, replies to all of its operations with success, and returns them.
+/// The reply to CB_GETATTR contains these encoded attributes.
 pub fn answer(connection: &mut Connection, attributes: &[u8]) -> Result<Vec<Callback>, Fault> {
     loop {
         let record = connection.call_of_server()?;
@@ -59,7 +59,8 @@ pub fn answer(connection: &mut Connection, attributes: &[u8]) -> Result<Vec<Call
     }
 }
 
-/// Returns the identifier of a callback, and the tag and operations; `None` if it is NULL.
+/// Decodes a callback. Returns its identifier, and its tag and operations; these are `None` for
+/// NULL.
 #[allow(clippy::type_complexity, reason = "used once")]
 fn parse(record: &[u8]) -> Result<(u32, Option<(Vec<u8>, Vec<Callback>)>), Fault> {
     let mut get = Get(record);

@@ -1,6 +1,7 @@
-//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276), from the client's side.
+//! A client of NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862, RFC 8276).
 //!
-//! Invariant: an operation is encoded when it is made, so that a case can also make malformed ones.
+//! Invariant: an operation is encoded when it is created, so that a case can also create malformed
+//! operations.
 
 pub mod attributes;
 pub mod callback;
@@ -18,62 +19,62 @@ pub use ops::Op;
 pub use results::Body;
 pub use session::Session;
 
-/// The number of the program, which it shares with version 3.
+/// The RPC program number of NFS, which is the same for version 3.
 pub const PROGRAM: u32 = 100_003;
 
-/// The id of a state: a number of changes and an identity.
+/// A state id: a sequence number and twelve bytes that identify the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StateId {
-    /// The number of changes of the state.
+    /// The number of changes of the state so far.
     pub seqid: u32,
-    /// The identity, which only the server understands.
+    /// The identity of the state, which only the server can interpret.
     pub other: [u8; 12],
 }
 
-/// The results of a compound.
+/// The reply to a compound.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status of the last operation.
+    /// The status of the last operation that was executed.
     pub status: u32,
     /// The tag of the compound.
     pub tag: Vec<u8>,
-    /// The results of the operations that were done.
+    /// The results of the operations that were executed.
     pub results: Vec<OpReply>,
 }
 
-/// The result of an operation.
+/// The result of one operation.
 #[derive(Clone, Debug)]
 pub struct OpReply {
     /// The number of the operation.
     pub number: u32,
     /// The status of the operation.
     pub status: u32,
-    /// What the operation returns.
+    /// The decoded results of the operation.
     pub body: Body,
 }
 
 impl StateId {
-    /// All bits zero: no state at all.
+    /// The special state id with all bits zero: no open and no lock.
     pub const ANONYMOUS: Self = Self { seqid: 0, other: [0; 12] };
-    /// All bits one: a read without regard to locks.
+    /// The special state id with all bits one: a READ that ignores locks.
     pub const BYPASS: Self = Self { seqid: u32::MAX, other: [0xff; 12] };
-    /// The state id that the operation before it left.
+    /// The special state id that stands for the one that the previous operation returned.
     pub const CURRENT: Self = Self { seqid: 1, other: [0; 12] };
     /// A state id that is always invalid.
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 
-    /// Appends the encoded state id.
+    /// Appends the encoding of the state id.
     #[must_use]
     pub fn put(&self, put: Put) -> Put {
         put.u32(self.seqid).raw(&self.other)
     }
 
-    /// Takes an encoded state id.
+    /// Decodes a state id.
     pub fn get(get: &mut Get<'_>) -> Result<Self, Fault> {
         Ok(Self { seqid: get.u32()?, other: get.array()? })
     }
 
-    /// Returns the id with another number of changes.
+    /// Returns the same state id with another sequence number.
     #[must_use]
     pub const fn at(self, seqid: u32) -> Self {
         Self { seqid, other: self.other }
@@ -93,7 +94,7 @@ pub fn call_of(auth: &Auth, tag: &[u8], minor: u32, ops: &[Op]) -> Call {
     Call::new(PROGRAM, 4, 1, auth, compound(tag, minor, ops))
 }
 
-/// Calls a compound and decodes its results, whatever their status.
+/// Sends a compound and decodes the reply. A status of failure is not an error.
 pub fn run(
     connection: &mut Connection,
     auth: &Auth,
@@ -104,7 +105,7 @@ pub fn run(
     decode(&results)
 }
 
-/// Decodes the record of a reply.
+/// Decodes the reply in a record.
 pub fn decode_record(record: &[u8]) -> Result<Reply, Fault> {
     decode(results_of(record)?)
 }
@@ -129,7 +130,7 @@ pub fn decode(results: &[u8]) -> Result<Reply, Fault> {
 }
 
 impl Reply {
-    /// Checks that all operations have succeeded.
+    /// Returns an error unless all operations have succeeded.
     pub fn all_ok(self) -> Result<Self, Fault> {
         match self.status {
             0 => Ok(self),
@@ -137,13 +138,13 @@ impl Reply {
         }
     }
 
-    /// Returns the name of the last operation that was done.
+    /// Returns the name of the last operation that was executed.
     #[must_use]
     pub fn last_name(&self) -> String {
         self.results.last().map_or_else(|| "COMPOUND".into(), |last| ops::name(last.number))
     }
 
-    /// Returns the body of an operation's result.
+    /// Returns the decoded results of one operation.
     pub fn body(&self, index: usize) -> Result<&Body, Fault> {
         let result = self.results.get(index);
         Ok(&result.ok_or_else(|| Fault::Reply(format!("has no result {index}")))?.body)
@@ -174,7 +175,7 @@ impl Reply {
         }
     }
 
-    /// Returns the end and the data that READ returned.
+    /// Returns the end-of-file flag and the data that READ returned.
     pub fn data(&self, index: usize) -> Result<(bool, &[u8]), Fault> {
         match self.body(index)? {
             Body::Data { eof, data } => Ok((*eof, data)),

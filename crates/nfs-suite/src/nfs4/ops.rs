@@ -1,6 +1,6 @@
-//! The operations of versions 4.1 and 4.2, encoded.
+//! Functions that encode the operations of versions 4.1 and 4.2.
 //!
-//! Invariant: each function encodes exactly what the RFC's description of the operation says.
+//! Invariant: each function encodes the operation exactly as the RFC describes it.
 
 use super::StateId;
 use super::attributes::{Set, put_bits};
@@ -11,7 +11,7 @@ use crate::xdr::Put;
 pub struct Op {
     /// The number of the operation.
     pub number: u32,
-    /// The arguments as they are encoded.
+    /// The encoded arguments of the operation.
     pub arguments: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ macro_rules! operations {
             }
         }
 
-        /// All operations, in the order of their numbers.
+        /// The numbers of all operations, in ascending order.
         pub const ALL: &[u32] = &[$($number,)*];
     };
 }
@@ -111,11 +111,11 @@ operations! {
     ILLEGAL 10044
 }
 
-/// The share access and deny bits of an open.
+/// The bits of share access and share deny in an OPEN.
 pub mod share {
-    /// The open may read, or others must not.
+    /// Access for reading; in share deny: other owners must not read.
     pub const READ: u32 = 1;
-    /// The open may write, or others must not.
+    /// Access for writing; in share deny: other owners must not write.
     pub const WRITE: u32 = 2;
     /// Both reading and writing.
     pub const BOTH: u32 = 3;
@@ -127,78 +127,79 @@ pub mod share {
     pub const WANT_NONE: u32 = 0x400;
 }
 
-/// The types of locks.
+/// The numbers of the types of locks.
 pub mod lock_type {
     /// A shared lock of a range.
     pub const READ: u32 = 1;
     /// An exclusive lock of a range.
     pub const WRITE: u32 = 2;
-    /// A shared lock that the client will wait for.
+    /// A shared lock, which the client will request again until it is granted.
     pub const READW: u32 = 3;
-    /// An exclusive lock that the client will wait for.
+    /// An exclusive lock, which the client will request again until it is granted.
     pub const WRITEW: u32 = 4;
 }
 
-/// How an open creates its file.
+/// The way in which an OPEN creates its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The file must exist.
+    /// The file is not created; it must exist.
     Open,
-    /// A file that exists is opened.
+    /// If the file exists, it is opened.
     Unchecked(Set),
-    /// A file that exists is an error.
+    /// If the file exists, OPEN fails.
     Guarded(Set),
-    /// A file that exists is an error, unless it has this verifier.
+    /// If the file exists, OPEN fails, unless the file was created with this verifier.
     Exclusive([u8; 8]),
-    /// Like exclusive, with attributes.
+    /// As `Exclusive`, but with attributes for the new file.
     Exclusive41([u8; 8], Set),
 }
 
-/// What an open names.
+/// The file that an OPEN opens, or the state that it reclaims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// A name in the current directory.
     Name(Vec<u8>),
-    /// The current file, which was open before a restart, with this type of delegation.
+    /// The current file, which the client had open, with this type of delegation, before a restart.
     Previous(u32),
-    /// A name, under a delegation.
+    /// A name in the current directory, of whose file the client holds this delegation.
     DelegateCur(StateId, Vec<u8>),
-    /// The current file.
+    /// The file of the current file handle.
     Fh,
-    /// The current file, under a delegation.
+    /// The current file, of which the client holds this delegation.
     DelegCurFh(StateId),
-    /// The current file, delegated to the last instance of the client.
+    /// The current file, of which the client's previous instance held a delegation.
     DelegPrevFh,
 }
 
-/// The owner of locks.
+/// The owner of the locks in a LOCK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locker {
-    /// An owner that is new to an open: the open and the owner's name.
+    /// An owner that has no locks under the open yet: the state id of the open, and the owner's
+    /// name.
     New(StateId, Vec<u8>),
-    /// An owner that has locks of the file, which this id names.
+    /// An owner that already has locks of the file: the state id of the locks.
     Known(StateId),
 }
 
 /// The limits of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// The padding before the data of a WRITE.
+    /// The number of padding bytes before the data of a WRITE.
     pub header_pad: u32,
     /// The maximum length of a request in bytes.
     pub request_max: u32,
     /// The maximum length of a reply in bytes.
     pub response_max: u32,
-    /// The maximum length of a reply that is kept, in bytes.
+    /// The maximum length in bytes of a reply that is kept for a repeat.
     pub cached_max: u32,
     /// The maximum number of operations in a compound.
     pub operations: u32,
-    /// The number of slots.
+    /// The maximum number of requests in progress. This is the number of slots.
     pub requests: u32,
 }
 
 impl Channel {
-    /// The limits that most cases ask for.
+    /// The limits that most cases ask for, for their own calls.
     pub const FORE: Self = Self {
         header_pad: 0,
         request_max: 1 << 20,
@@ -207,7 +208,7 @@ impl Channel {
         operations: 64,
         requests: 16,
     };
-    /// The limits for callbacks that most cases ask for.
+    /// The limits that most cases ask for, for callbacks.
     pub const BACK: Self = Self {
         header_pad: 0,
         request_max: 4096,
@@ -223,7 +224,7 @@ impl Channel {
     }
 }
 
-/// Returns an operation with encoded arguments.
+/// Returns an operation with these encoded arguments.
 #[must_use]
 pub fn op(number: u32, arguments: Put) -> Op {
     Op { number, arguments: arguments.0 }
@@ -254,56 +255,57 @@ macro_rules! simple {
 }
 
 simple! {
-    /// PUTROOTFH: makes the server's root the current handle.
+    /// PUTROOTFH: sets the current file handle to the server's root.
     putrootfh() = bare(PUTROOTFH);
-    /// PUTPUBFH: makes the public directory the current handle.
+    /// PUTPUBFH: sets the current file handle to the public directory.
     putpubfh() = bare(PUTPUBFH);
-    /// PUTFH: makes a handle the current one.
+    /// PUTFH: sets the current file handle.
     putfh(fh: &[u8]) = named(PUTFH, fh);
-    /// GETFH: returns the current handle.
+    /// GETFH: returns the current file handle.
     getfh() = bare(GETFH);
-    /// SAVEFH: saves the current handle.
+    /// SAVEFH: saves the current file handle.
     savefh() = bare(SAVEFH);
-    /// RESTOREFH: makes the saved handle the current one.
+    /// RESTOREFH: sets the current file handle to the saved one.
     restorefh() = bare(RESTOREFH);
-    /// LOOKUPP: goes to the parent directory.
+    /// LOOKUPP: sets the current file handle to the parent directory.
     lookupp() = bare(LOOKUPP);
-    /// READLINK: returns the target of a link.
+    /// READLINK: returns the target of a symbolic link.
     readlink() = bare(READLINK);
-    /// LOOKUP: goes to a name.
+    /// LOOKUP: sets the current file handle to the object with this name.
     lookup(name: impl AsRef<[u8]>) = named(LOOKUP, name);
-    /// REMOVE: removes a name.
+    /// REMOVE: removes a name from the current directory.
     remove(name: impl AsRef<[u8]>) = named(REMOVE, name);
-    /// SECINFO: returns the flavors of a name.
+    /// SECINFO: returns the security flavors for a name.
     secinfo(name: impl AsRef<[u8]>) = named(SECINFO, name);
-    /// LINK: gives the saved file a name in the current directory.
+    /// LINK: creates a name for the saved file in the current directory.
     link(name: impl AsRef<[u8]>) = named(LINK, name);
-    /// SECINFO_NO_NAME: returns flavors of the current object (0) or of its parent (1).
+    /// SECINFO_NO_NAME: returns the security flavors for the current object (0) or for its parent
+    /// (1).
     secinfo_no_name(style: u32) = op(SECINFO_NO_NAME, Put::new().u32(style));
-    /// ACCESS: asks for rights.
+    /// ACCESS: returns the rights that the caller has.
     access(rights: u32) = op(ACCESS, Put::new().u32(rights));
-    /// GETATTR: asks for attributes.
+    /// GETATTR: returns the attributes with these numbers.
     getattr(numbers: &[u32]) = op(GETATTR, put_bits(Put::new(), numbers));
-    /// SETATTR: sets attributes.
+    /// SETATTR: sets these attributes.
     setattr(state: StateId, set: &Set) = op(SETATTR, set.put(state.put(Put::new())));
-    /// VERIFY: goes on if the attributes are these.
+    /// VERIFY: fails unless the attributes have these values.
     verify(set: &Set) = op(VERIFY, set.put(Put::new()));
-    /// NVERIFY: goes on if the attributes differ.
+    /// NVERIFY: fails if the attributes have these values.
     nverify(set: &Set) = op(NVERIFY, set.put(Put::new()));
-    /// READ: returns data.
+    /// READ: returns data of a range.
     read(state: StateId, offset: u64, count: u32) =
         op(READ, state.put(Put::new()).u64(offset).u32(count));
-    /// READ_PLUS: returns data and holes.
+    /// READ_PLUS: returns data and holes of a range.
     read_plus(state: StateId, offset: u64, count: u32) =
         op(READ_PLUS, state.put(Put::new()).u64(offset).u32(count));
-    /// WRITE: writes data. Stability is 0 unstable, 1 data, 2 file.
+    /// WRITE: writes data. The stability is 0 (unstable), 1 (data sync) or 2 (file sync).
     write(state: StateId, offset: u64, stable: u32, data: &[u8]) =
         op(WRITE, state.put(Put::new()).u64(offset).u32(stable).opaque(data));
-    /// COMMIT: makes data stable.
+    /// COMMIT: puts written data on stable storage.
     commit(offset: u64, count: u32) = op(COMMIT, Put::new().u64(offset).u32(count));
     /// CLOSE: ends an open.
     close(state: StateId) = op(CLOSE, state.put(Put::new().u32(0)));
-    /// OPEN_DOWNGRADE: gives up a part of an open.
+    /// OPEN_DOWNGRADE: reduces the access or the reservation of an open.
     downgrade(state: StateId, access: u32, deny: u32) =
         op(OPEN_DOWNGRADE, state.put(Put::new()).u32(0).u32(access).u32(deny));
     /// RENAME: moves a name from the saved directory to the current one.
@@ -314,43 +316,44 @@ simple! {
         let put = Put::new().u64(cookie).raw(&verifier).u32(counts.0).u32(counts.1);
         op(READDIR, put_bits(put, numbers))
     };
-    /// OPENATTR: goes to the directory of named attributes.
+    /// OPENATTR: sets the current file handle to the directory of named attributes.
     openattr(create: bool) = op(OPENATTR, Put::new().bool(create));
-    /// TEST_STATEID: returns the status of states.
+    /// TEST_STATEID: returns the status of each state id.
     test_stateid(states: &[StateId]) =
         op(TEST_STATEID, Put::new().list(states, |put, state| state.put(put)));
-    /// FREE_STATEID: forgets a state.
+    /// FREE_STATEID: frees a state id that is no longer used.
     free_stateid(state: StateId) = of_state(FREE_STATEID, state);
-    /// DELEGRETURN: gives a delegation back.
+    /// DELEGRETURN: returns a delegation.
     delegreturn(state: StateId) = of_state(DELEGRETURN, state);
-    /// DELEGPURGE: gives up delegations of the last instance.
+    /// DELEGPURGE: gives up the delegations of the client's previous instance.
     delegpurge(client: u64) = op(DELEGPURGE, Put::new().u64(client));
-    /// RECLAIM_COMPLETE: says that nothing more will be reclaimed.
+    /// RECLAIM_COMPLETE: reports that the client will reclaim no more state.
     reclaim_complete(one_fs: bool) = op(RECLAIM_COMPLETE, Put::new().bool(one_fs));
     /// DESTROY_SESSION: ends a session.
     destroy_session(id: [u8; 16]) = op(DESTROY_SESSION, Put::new().raw(&id));
     /// DESTROY_CLIENTID: ends a client.
     destroy_clientid(client: u64) = op(DESTROY_CLIENTID, Put::new().u64(client));
-    /// BIND_CONN_TO_SESSION: binds the connection. Directions are 1 fore, 2 back, 3 and 7 both.
+    /// BIND_CONN_TO_SESSION: binds the connection. The direction is 1 (fore), 2 (back), 3 or 7
+    /// (both).
     bind_conn(id: [u8; 16], direction: u32) =
         op(BIND_CONN_TO_SESSION, Put::new().raw(&id).u32(direction).bool(false));
-    /// BACKCHANNEL_CTL: sets the program of callbacks without a credential.
+    /// BACKCHANNEL_CTL: sets the RPC program for callbacks, which are sent without a credential.
     backchannel_ctl(program: u32) = op(BACKCHANNEL_CTL, Put::new().u32(program).u32(1).u32(0));
-    /// SEQUENCE: names session, slot and number.
+    /// SEQUENCE: states the session, the slot and the sequence number of the compound.
     sequence(id: [u8; 16], number: u32, slot: u32, highest: u32, cache: bool) =
         op(SEQUENCE, Put::new().raw(&id).u32(number).u32(slot).u32(highest).bool(cache));
-    /// EXCHANGE_ID without protection of state.
+    /// EXCHANGE_ID: identifies a client, which asks for no protection of its state.
     exchange_id(verifier: [u8; 8], owner: &[u8], flags: u32) =
         op(EXCHANGE_ID, Put::new().raw(&verifier).opaque(owner).u32(flags).u32(0).u32(0));
-    /// CREATE_SESSION with callbacks without a credential.
+    /// CREATE_SESSION: creates a session, whose callbacks are sent without a credential.
     create_session(client: u64, number: u32, flags: u32, fore: Channel, back: Channel) = {
         let put = Put::new().u64(client).u32(number).u32(flags);
         op(CREATE_SESSION, back.put(fore.put(put)).u32(super::callback::PROGRAM).u32(1).u32(0))
     };
-    /// LOCKT: tests for a conflicting lock.
+    /// LOCKT: tests whether a lock would conflict with another.
     lockt(kind: u32, offset: u64, length: u64, owner: &[u8]) =
         op(LOCKT, Put::new().u32(kind).u64(offset).u64(length).u64(0).opaque(owner));
-    /// LOCKU: gives a lock up.
+    /// LOCKU: releases locks in a range.
     locku(kind: u32, state: StateId, offset: u64, length: u64) =
         op(LOCKU, state.put(Put::new().u32(kind).u32(0)).u64(offset).u64(length));
     /// GET_DIR_DELEGATION: asks for a delegation of the current directory.
@@ -360,64 +363,64 @@ simple! {
     };
     /// WANT_DELEGATION: asks for a delegation of the current file.
     want_delegation(want: u32) = op(WANT_DELEGATION, Put::new().u32(want).u32(4));
-    /// LAYOUTGET: asks for a layout of a type.
+    /// LAYOUTGET: asks for a layout of this type.
     layoutget(kind: u32, state: StateId) = {
         let put = Put::new().bool(false).u32(kind).u32(1).u64(0).u64(u64::MAX).u64(0);
         op(LAYOUTGET, state.put(put).u32(4096))
     };
-    /// GETDEVICEINFO: asks for a device of a layout type.
+    /// GETDEVICEINFO: asks for a device of this layout type.
     getdeviceinfo(kind: u32) =
         op(GETDEVICEINFO, Put::new().raw(&[7; 16]).u32(kind).u32(4096).u32(0));
-    /// GETDEVICELIST: asks for the devices of a layout type.
+    /// GETDEVICELIST: asks for the devices of this layout type.
     getdevicelist(kind: u32) =
         op(GETDEVICELIST, Put::new().u32(kind).u32(10).u64(0).u64(0));
-    /// LAYOUTRETURN of a whole file.
+    /// LAYOUTRETURN: returns the layout of a whole file.
     layoutreturn(kind: u32, state: StateId) = {
         let put = Put::new().bool(false).u32(kind).u32(3).u32(1).u64(0).u64(u64::MAX);
         op(LAYOUTRETURN, state.put(put).opaque(""))
     };
-    /// LAYOUTCOMMIT of nothing.
+    /// LAYOUTCOMMIT: commits a layout, without any changes.
     layoutcommit(kind: u32, state: StateId) = {
         let put = state.put(Put::new().u64(0).u64(0).bool(false)).bool(false).bool(false);
         op(LAYOUTCOMMIT, put.u32(kind).opaque(""))
     };
-    /// SET_SSV with a secret that no session has agreed on.
+    /// SET_SSV: sets a shared secret, although the client has asked for none.
     set_ssv() = op(SET_SSV, Put::new().opaque([1; 32]).opaque([2; 32]));
-    /// ALLOCATE: reserves space.
+    /// ALLOCATE: reserves storage for a range.
     allocate(state: StateId, offset: u64, length: u64) =
         op(ALLOCATE, state.put(Put::new()).u64(offset).u64(length));
-    /// DEALLOCATE: makes a hole.
+    /// DEALLOCATE: makes a range a hole.
     deallocate(state: StateId, offset: u64, length: u64) =
         op(DEALLOCATE, state.put(Put::new()).u64(offset).u64(length));
-    /// SEEK: finds the next data (0) or hole (1).
+    /// SEEK: finds the next data (0) or the next hole (1).
     seek(state: StateId, offset: u64, what: u32) =
         op(SEEK, state.put(Put::new()).u64(offset).u32(what));
-    /// IO_ADVISE: tells how a range will be used.
+    /// IO_ADVISE: tells the server the expected use of a range.
     io_advise(state: StateId, offset: u64, count: u64, hints: &[u32]) =
         op(IO_ADVISE, put_bits(state.put(Put::new()).u64(offset).u64(count), hints));
-    /// COPY within the server, from the saved file to the current one.
+    /// COPY: copies a range of the saved file to the current file, within the server.
     copy(from: StateId, to: StateId, offsets: (u64, u64), count: u64, synchronous: bool) = {
         let put = to.put(from.put(Put::new())).u64(offsets.0).u64(offsets.1).u64(count);
         op(COPY, put.bool(true).bool(synchronous).u32(0))
     };
-    /// CLONE: shares blocks of the saved file with the current one.
+    /// CLONE: makes a range of the current file share blocks with the saved file.
     clone(from: StateId, to: StateId, offsets: (u64, u64), count: u64) =
         op(CLONE, to.put(from.put(Put::new())).u64(offsets.0).u64(offsets.1).u64(count));
-    /// OFFLOAD_STATUS: asks for the state of a copy.
+    /// OFFLOAD_STATUS: returns the progress of a copy.
     offload_status(state: StateId) = of_state(OFFLOAD_STATUS, state);
-    /// OFFLOAD_CANCEL: ends a copy.
+    /// OFFLOAD_CANCEL: cancels a copy.
     offload_cancel(state: StateId) = of_state(OFFLOAD_CANCEL, state);
-    /// COPY_NOTIFY: announces a copy to a server.
+    /// COPY_NOTIFY: announces that another server will copy the file.
     copy_notify(state: StateId) =
         op(COPY_NOTIFY, state.put(Put::new()).u32(1).opaque("elsewhere"));
-    /// WRITE_SAME of one block.
+    /// WRITE_SAME: writes one block.
     write_same(state: StateId) = {
         let put = state.put(Put::new()).u32(2).u64(0).u64(512).u64(1).u64(0).u32(0);
         op(WRITE_SAME, put.u64(0).opaque("x"))
     };
     /// GETXATTR: returns the value of an extended attribute.
     getxattr(name: impl AsRef<[u8]>) = named(GETXATTR, name);
-    /// SETXATTR: sets a value. Options are 0 either, 1 create, 2 replace.
+    /// SETXATTR: sets an extended attribute. The option is 0 (either), 1 (create) or 2 (replace).
     setxattr(option: u32, name: impl AsRef<[u8]>, value: &[u8]) =
         op(SETXATTR, Put::new().u32(option).opaque(name).opaque(value));
     /// LISTXATTRS: returns the names of extended attributes.
@@ -426,25 +429,26 @@ simple! {
     removexattr(name: impl AsRef<[u8]>) = named(REMOVEXATTR, name);
 }
 
-/// CREATE: makes an object that is not a regular file. `kind` is the type with what it needs.
+/// CREATE: creates an object that is not a regular file. `kind` is the encoded type of the object,
+/// with its link text or device number.
 #[must_use]
 pub fn create(kind: Put, name: impl AsRef<[u8]>, set: &Set) -> Op {
     op(CREATE, set.put(kind.opaque(name)))
 }
 
-/// CREATE of a directory.
+/// CREATE: creates a directory.
 #[must_use]
 pub fn mkdir(name: impl AsRef<[u8]>) -> Op {
     create(Put::new().u32(2), name, &Set::new().mode(0o777))
 }
 
-/// CREATE of a symbolic link.
+/// CREATE: creates a symbolic link.
 #[must_use]
 pub fn symlink(name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Op {
     create(Put::new().u32(5).opaque(target), name, &Set::new())
 }
 
-/// LOCK: takes a lock.
+/// LOCK: locks a range.
 #[must_use]
 pub fn lock(kind: u32, reclaim: bool, offset: u64, length: u64, locker: &Locker) -> Op {
     let put = Put::new().u32(kind).bool(reclaim).u64(offset).u64(length);

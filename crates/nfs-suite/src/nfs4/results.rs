@@ -1,6 +1,6 @@
-//! The results of operations, decoded.
+//! The decoded results of operations.
 //!
-//! Invariant: an operation whose results are not listed here has none.
+//! Invariant: an operation that is not listed here has no results besides its status.
 
 use super::StateId;
 use super::attributes::{Attrs, get_bits};
@@ -9,10 +9,10 @@ use crate::fault::Fault;
 use crate::status;
 use crate::xdr::Get;
 
-/// The change attribute of a directory before and after, and whether nothing came between.
+/// The change attribute of a directory before and after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Whether nothing else changed the directory in between.
+    /// True if no other change of the directory can have occurred between the two values.
     pub atomic: bool,
     /// The value before the operation.
     pub before: u64,
@@ -20,73 +20,73 @@ pub struct Change {
     pub after: u64,
 }
 
-/// What an operation returns.
+/// The decoded results of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the names of the RFC")]
 pub enum Body {
-    /// Nothing besides the status.
+    /// No results besides the status.
     Nothing,
-    /// ACCESS: the rights that the server knows, and those that the caller has.
+    /// ACCESS: the rights that the server is able to check, and the rights that the caller has.
     Access { supported: u32, granted: u32 },
-    /// A state id.
+    /// The state id that the operation returned.
     State(StateId),
-    /// The lock that stands against LOCK or LOCKT.
+    /// LOCK or LOCKT: the lock with which the request conflicts.
     Denied { offset: u64, length: u64, kind: u32, owner: Vec<u8> },
-    /// COMMIT: the verifier.
+    /// COMMIT: the write verifier.
     Verifier([u8; 8]),
-    /// CREATE: the change of the directory and the attributes that were set.
+    /// CREATE: the change of the directory, and the numbers of the attributes that were set.
     Created(Change, Vec<u32>),
-    /// GETATTR: the attributes.
+    /// GETATTR: the attributes of the object.
     Attrs(Attrs),
-    /// GETFH: the handle.
+    /// GETFH: the current file handle.
     Fh(Vec<u8>),
-    /// One change of a directory or of extended attributes.
+    /// The change of one directory, or of the extended attributes of an object.
     Change(Change),
     /// RENAME: the changes of both directories.
     Changes(Change, Change),
-    /// OPEN: the open and its delegation.
+    /// OPEN: the open, and the delegation that comes with it.
     Open(Opened),
-    /// READ: the data.
+    /// READ: the end-of-file flag and the data.
     Data { eof: bool, data: Vec<u8> },
-    /// READDIR: a page of entries.
+    /// READDIR: one page of entries.
     Page(Page),
-    /// Bytes: the target of a link, the value of an extended attribute.
+    /// Bytes, such as the target of a link or the value of an extended attribute.
     Bytes(Vec<u8>),
-    /// SECINFO: flavors.
+    /// SECINFO: the numbers of the security flavors.
     Flavors(Vec<u32>),
-    /// The numbers of a bitmap: attributes that were set, hints that are used.
+    /// The numbers in a bitmap: attributes that were set, or hints that the server uses.
     Bits(Vec<u32>),
-    /// WRITE: what was written.
+    /// WRITE: the number of bytes written, their stability, and the write verifier.
     Written { count: u32, committed: u32, verifier: [u8; 8] },
-    /// EXCHANGE_ID: the client and the server.
+    /// EXCHANGE_ID: the client id and the server's identity.
     Client(Client),
-    /// CREATE_SESSION: the session.
+    /// CREATE_SESSION: the new session.
     Created41(Created),
-    /// BIND_CONN_TO_SESSION: session and direction.
+    /// BIND_CONN_TO_SESSION: the session, and the direction of the connection.
     Bound { id: [u8; 16], direction: u32 },
-    /// SEQUENCE: what the session allows.
+    /// SEQUENCE: the slots that the client may use, and flags about its state.
     Sequence(Sequence),
-    /// TEST_STATEID: the status of each state.
+    /// TEST_STATEID: the status of each state id.
     Statuses(Vec<u32>),
-    /// GET_DIR_DELEGATION: whether there is a delegation.
+    /// GET_DIR_DELEGATION: the state id of the delegation; `None` if none was granted.
     DirDelegation(Option<StateId>),
     /// WANT_DELEGATION: the delegation.
     Delegation(Delegation),
-    /// SEEK: the end and the offset.
+    /// SEEK: the end-of-file flag, and the offset that was found.
     Found { eof: bool, offset: u64 },
-    /// READ_PLUS: the end and the parts: offset, length, and the data if it is no hole.
+    /// READ_PLUS: the end-of-file flag, and the parts of the range.
     Parts { eof: bool, parts: Vec<Part> },
-    /// COPY: the callback id, count, stability and the two ways.
+    /// COPY: the state id of a copy that continues, the number of bytes, and the way of copying.
     Copied { callback: Option<StateId>, count: u64, consecutive: bool, synchronous: bool },
-    /// OFFLOAD_STATUS: the count, and the status if the copy has ended.
+    /// OFFLOAD_STATUS: the number of bytes copied, and the status if the copy has ended.
     Offload { count: u64, complete: Option<u32> },
-    /// LISTXATTRS: the cookie, the names and the end.
+    /// LISTXATTRS: the cookie, the names, and the end-of-list flag.
     Names { cookie: u64, names: Vec<Vec<u8>>, eof: bool },
-    /// A number: of bytes that are needed, or of seconds to wait.
+    /// An integer: the number of bytes that are needed, or of seconds to wait.
     Number(u32),
 }
 
-/// A part of READ_PLUS: offset, length, and the data if it is no hole.
+/// A part of the results of READ_PLUS: offset, length, and the data (`None` for a hole).
 pub type Part = (u64, u64, Option<Vec<u8>>);
 
 /// The results of OPEN.
@@ -100,17 +100,17 @@ pub struct Opened {
     pub delegation: Delegation,
 }
 
-/// The delegation that comes with an open.
+/// The delegation that a server grants together with an open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the names of the RFC")]
 pub enum Delegation {
-    /// There is none.
+    /// No delegation was granted.
     None,
     /// A delegation for reading.
     Read(StateId),
     /// A delegation for writing.
     Write(StateId),
-    /// There is none, for this reason.
+    /// No delegation was granted; the integer is the reason.
     Refused(u32),
 }
 
@@ -161,7 +161,7 @@ pub struct Sequence {
 
 /// Decodes the results of an operation.
 pub fn body(number: u32, status: u32, get: &mut Get<'_>) -> Result<Body, Fault> {
-    // A SETATTR that fails also says which attributes it has set.
+    // The reply to a failed SETATTR also contains the attributes that were set.
     if number == ops::SETATTR {
         return Ok(Body::Bits(get_bits(get)?));
     }

@@ -1,6 +1,7 @@
-//! A session of version 4.1 or 4.2: slots, and the compounds that use them.
+//! A session of version 4.1 or 4.2: its slots, and the compounds that use them.
 //!
-//! Invariant: the number of a slot rises when the server has accepted its SEQUENCE, and only then.
+//! Invariant: the sequence number of a slot increases only after the server has accepted the slot's
+//! SEQUENCE.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use crate::rpc::{Auth, Connection};
 use crate::status::{BADXDR, DELAY, GRACE};
 use crate::xdr::Put;
 
-/// The flag of CREATE_SESSION for a connection that also carries callbacks.
+/// The flag of CREATE_SESSION with which the connection also carries callbacks.
 pub const CONN_BACK_CHAN: u32 = 2;
 
 /// The accept status of RPC for arguments that cannot be decoded.
 const GARBAGE_ARGS: u32 = 4;
-/// How often a compound that the server delays is sent again.
+/// The maximum number of times that a compound is repeated because the server delays it.
 const RETRIES: u32 = 400;
-/// The time between two tries in milliseconds.
+/// The pause between two attempts, in milliseconds.
 const RETRY_MS: u64 = 50;
-/// How long the end of a session is awaited in seconds.
+/// The maximum time to wait for the end of a session, in seconds.
 const END_SECONDS: u64 = 5;
 
 /// A session with its first connection.
@@ -32,17 +33,17 @@ const END_SECONDS: u64 = 5;
 pub struct Session {
     /// The first connection of the session.
     pub connection: Connection,
-    /// The credential of all compounds.
+    /// The credential with which all compounds are sent.
     pub auth: Auth,
-    /// The minor version.
+    /// The minor version of all compounds.
     pub minor: u32,
-    /// The name that the client has given itself.
+    /// The name by which the client identifies itself.
     pub owner: Vec<u8>,
     /// The results of EXCHANGE_ID.
     pub client: Client,
     /// The results of CREATE_SESSION.
     pub created: Created,
-    /// The next number of each slot.
+    /// The next sequence number of each slot.
     pub next: Vec<u32>,
     /// The results of the last SEQUENCE.
     pub last: Option<Sequence>,
@@ -51,27 +52,27 @@ pub struct Session {
     server: SocketAddr,
 }
 
-/// What a client asks for when it creates a session.
+/// The parameters with which a session is created.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// The name of the client.
+    /// The name by which the client identifies itself.
     pub owner: Vec<u8>,
     /// The verifier of the client's instance.
     pub verifier: [u8; 8],
-    /// The user.
+    /// The credential with which the session is created.
     pub auth: Auth,
-    /// The minor version.
+    /// The minor version of all compounds.
     pub minor: u32,
     /// The flags of CREATE_SESSION.
     pub flags: u32,
-    /// The limits of requests.
+    /// The limits for calls of the client.
     pub fore: Channel,
-    /// The limits of callbacks.
+    /// The limits for callbacks.
     pub back: Channel,
 }
 
 impl Wish {
-    /// Returns what most cases ask for.
+    /// Returns the parameters that most cases use.
     #[must_use]
     pub fn new(owner: &[u8], auth: Auth, minor: u32) -> Self {
         Self {
@@ -87,14 +88,14 @@ impl Wish {
 }
 
 impl Session {
-    /// Makes a client and a session, and says that nothing is to be reclaimed.
+    /// Creates a client and a session, and sends RECLAIM_COMPLETE.
     pub fn start(server: SocketAddr, wish: &Wish) -> Result<Self, Fault> {
         let mut session = Self::without_reclaim_complete(server, wish)?;
         session.ok(&[ops::reclaim_complete(false)])?;
         Ok(session)
     }
 
-    /// Makes a client and a session.
+    /// Creates a client and a session, without sending RECLAIM_COMPLETE.
     pub fn without_reclaim_complete(server: SocketAddr, wish: &Wish) -> Result<Self, Fault> {
         let mut connection = Connection::open(server)?;
         let client = exchange(&mut connection, wish)?;
@@ -113,26 +114,26 @@ impl Session {
         })
     }
 
-    /// Returns the operation that makes the case's directory the current handle.
+    /// Returns the operation that sets the current file handle to the case's directory.
     #[must_use]
     pub fn dir(&self) -> Op {
         ops::putfh(&self.dir)
     }
 
-    /// Returns the SEQUENCE that the next compound on a slot has.
+    /// Returns the SEQUENCE for the next compound on a slot.
     #[must_use]
     pub fn sequence(&self, slot: u32, cache: bool) -> Op {
         ops::sequence(self.created.id, self.next[slot as usize], slot, slot, cache)
     }
 
-    /// Sends operations behind a SEQUENCE on a slot, and returns the identifier of the call.
+    /// Sends operations after a SEQUENCE on a slot. Returns the identifier of the call.
     pub fn send(&mut self, slot: u32, cache: bool, ops: &[Op]) -> Result<u32, Fault> {
         let mut all = vec![self.sequence(slot, cache)];
         all.extend_from_slice(ops);
         self.connection.send(&call_of(&self.auth, b"", self.minor, &all))
     }
 
-    /// Awaits the reply to a compound on a slot, and returns it without the result of SEQUENCE.
+    /// Waits for the reply to a compound on a slot. Returns it without the result of SEQUENCE.
     pub fn finish(&mut self, slot: u32, xid: u32) -> Result<Reply, Fault> {
         let record = self.connection.reply(xid)?;
         let mut reply = decode_record(&record)?;
@@ -147,13 +148,14 @@ impl Session {
         }
     }
 
-    /// Calls operations once, whatever their status. A failure of SEQUENCE is a fault.
+    /// Calls operations one time. Returns the reply even if an operation fails. If SEQUENCE fails,
+    /// returns an error.
     pub fn once(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
         let xid = self.send(0, false, ops)?;
         self.finish(0, xid)
     }
 
-    /// Calls operations, and calls them again as long as the server delays them.
+    /// Calls operations, and repeats the call as long as the server delays it.
     pub fn run(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
         for _ in 0..RETRIES {
             let reply = self.once(ops)?;
@@ -165,17 +167,17 @@ impl Session {
         self.once(ops)
     }
 
-    /// Calls operations, all of which must succeed.
+    /// Calls operations. Returns an error unless all of them succeed.
     pub fn ok(&mut self, ops: &[Op]) -> Result<Reply, Fault> {
         self.run(ops)?.all_ok()
     }
 
-    /// Calls operations, the last of which must fail with one of these statuses.
+    /// Calls operations. Returns an error unless the last of them fails with one of these statuses.
     pub fn fails(&mut self, statuses: &[u32], ops: &[Op]) -> anyhow::Result<Reply> {
         let wants_delay = statuses.contains(&DELAY) || statuses.contains(&GRACE);
         let reply = if wants_delay { self.once(ops) } else { self.run(ops) };
         let reply = match reply {
-            // A server may decode all operations before it does the first (RFC 8881 section
+            // A server may decode all operations before it executes the first one (RFC 8881 section
             // 15.1.1.1).
             Err(Fault::NotDone { status: GARBAGE_ARGS, .. }) if statuses.contains(&BADXDR) => {
                 return Ok(Reply { status: BADXDR, tag: Vec::new(), results: Vec::new() });
@@ -188,7 +190,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Opens a name in the case's directory. Returns the open and the handle.
+    /// Opens a name in the case's directory. Returns the state id of the open and the file handle.
     pub fn open(
         &mut self,
         owner: &str,
@@ -205,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Makes a file with data in the case's directory and leaves it closed. Returns its handle.
+    /// Creates a file with data in the case's directory, and closes it. Returns its handle.
     pub fn file(&mut self, name: &str, data: &[u8]) -> Result<Vec<u8>, Fault> {
         let how = How::Unchecked(super::Set::new().mode(0o644));
         let access = ops::share::BOTH | ops::share::WANT_NONE;
@@ -220,7 +222,7 @@ impl Session {
         Ok(fh)
     }
 
-    /// Makes a file, and leaves it open for reading and writing.
+    /// Creates a file that stays open for reading and writing. Returns the state id and the handle.
     pub fn opened(&mut self, name: &str) -> Result<(StateId, Vec<u8>), Fault> {
         let how = How::Unchecked(super::Set::new().mode(0o644));
         let access = ops::share::BOTH | ops::share::WANT_NONE;
@@ -228,7 +230,7 @@ impl Session {
         Ok((opened.state, fh))
     }
 
-    /// Awaits a callback, answers it, and returns its operations without CB_SEQUENCE.
+    /// Waits for a callback, and replies to it. Returns its operations without CB_SEQUENCE.
     pub fn callback(&mut self) -> Result<Vec<Callback>, Fault> {
         let attributes = Put::new().u32(0).opaque("").0;
         let mut callbacks = callback::answer(&mut self.connection, &attributes)?;
@@ -246,7 +248,7 @@ impl Session {
         let _ = self.end_or_fail();
     }
 
-    /// A new instance of the client ends the state of the old one.
+    /// Creates a new instance of the client, so that the server releases the state of the old one.
     fn end_or_fail(&mut self) -> Result<(), Fault> {
         let mut wish = Wish::new(&self.owner, self.auth.clone(), self.minor);
         wish.verifier = *b"the last";
@@ -267,7 +269,7 @@ impl Drop for Session {
     }
 }
 
-/// Calls EXCHANGE_ID.
+/// Calls EXCHANGE_ID with the parameters of a session to be created.
 pub fn exchange(connection: &mut Connection, wish: &Wish) -> Result<Client, Fault> {
     let op = ops::exchange_id(wish.verifier, &wish.owner, 0);
     let reply = run(connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
@@ -277,7 +279,7 @@ pub fn exchange(connection: &mut Connection, wish: &Wish) -> Result<Client, Faul
     }
 }
 
-/// Calls CREATE_SESSION.
+/// Calls CREATE_SESSION with the parameters in `wish`.
 pub fn create(
     connection: &mut Connection,
     wish: &Wish,

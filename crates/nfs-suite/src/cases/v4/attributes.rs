@@ -1,4 +1,4 @@
-//! GETATTR, SETATTR, VERIFY, NVERIFY and ACCESS.
+//! Cases of GETATTR, SETATTR, VERIFY, NVERIFY and ACCESS.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn get(s: &mut Session, fh: &[u8], numbers: &[u32]) -> Result<Attrs> {
     Ok(s.ok(&[ops::putfh(fh), ops::getattr(numbers)])?.attrs(1)?.clone())
 }
 
-/// Sets attributes of a file without a state.
+/// Sets attributes of a file, with the anonymous state id.
 fn set(s: &mut Session, fh: &[u8], set: &Set) -> Result<()> {
     s.ok(&[ops::putfh(fh), ops::setattr(StateId::ANONYMOUS, set)])?;
     Ok(())
@@ -31,7 +31,8 @@ fn set_fails(s: &mut Session, fh: &[u8], set: &Set, statuses: &[u32]) -> Result<
     s.fails(statuses, &[ops::putfh(fh), ops::setattr(StateId::ANONYMOUS, set)]).map(drop)
 }
 
-/// Makes a file with one session, and uses it with the session of a user.
+/// Creates a file in a session of user 0. Returns this session, a session of another user, and the
+/// handle.
 fn as_user(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
     let mut root = b.session()?;
     let fh = root.file("f", b"hello")?;
@@ -39,7 +40,7 @@ fn as_user(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
     Ok((root, b.session_as(Auth::user(USER))?, fh))
 }
 
-/// Checks that a change raises the change attribute of a file.
+/// Checks that an operation that changes a file also raises the file's change attribute.
 fn changes(b: &mut Bench, change: impl Fn(&mut Session, &[u8]) -> Result<()>) -> Result<()> {
     let mut s = b.session()?;
     let fh = s.file("f", b"hello")?;
@@ -58,7 +59,7 @@ fn supported(s: &mut Session) -> Result<Vec<u32>> {
     Ok(get(s, &dir, &[a::SUPPORTED_ATTRS])?.bits(a::SUPPORTED_ATTRS)?)
 }
 
-/// Asks for the rights to a file of user 0 with a mode.
+/// Creates a file of user 0 with a mode. Returns the rights that ACCESS grants another user.
 fn rights(b: &mut Bench, mode: u32) -> Result<u32> {
     let (_root, mut user, fh) = as_user(b, mode)?;
     match user.ok(&[ops::putfh(&fh), ops::access(0x3f)])?.body(1)? {
@@ -67,13 +68,13 @@ fn rights(b: &mut Bench, mode: u32) -> Result<u32> {
     }
 }
 
-/// Returns a VERIFY or NVERIFY of a mode.
+/// Returns a VERIFY or NVERIFY that compares the mode.
 fn compare(number: u32, mode: u32) -> Op {
     let set = Set::new().mode(mode);
     if number == ops::VERIFY { ops::verify(&set) } else { ops::nverify(&set) }
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("the required attributes are supported", |b| {
         let supported = supported(&mut b.session()?)?;

@@ -1,5 +1,5 @@
-//! Clients and the making of sessions: EXCHANGE_ID, CREATE_SESSION, BIND_CONN_TO_SESSION,
-//! DESTROY_SESSION, DESTROY_CLIENTID, RECLAIM_COMPLETE, BACKCHANNEL_CTL.
+//! Cases of clients and of the creation of sessions: EXCHANGE_ID, CREATE_SESSION,
+//! BIND_CONN_TO_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, RECLAIM_COMPLETE and BACKCHANNEL_CTL.
 
 use anyhow::{Result, bail, ensure};
 
@@ -19,11 +19,11 @@ use crate::status::{
 use crate::suite::Case;
 use crate::xdr::Put;
 
-/// The flag of EXCHANGE_ID that updates a confirmed client.
+/// The flag of EXCHANGE_ID with which a confirmed client updates its record.
 const UPDATE: u32 = 0x4000_0000;
-/// The flag in the reply that says that the client was confirmed before.
+/// The flag in the reply to EXCHANGE_ID that is set if the client was confirmed before.
 const CONFIRMED: u32 = 0x8000_0000;
-/// The flags in the reply that say what the server is.
+/// The flags in the reply to EXCHANGE_ID for the server's roles in pNFS.
 const ROLES: u32 = 0x7_0000;
 
 fn alone(b: &Bench, wish: &Wish, ops: &[Op]) -> Result<Reply> {
@@ -32,13 +32,13 @@ fn alone(b: &Bench, wish: &Wish, ops: &[Op]) -> Result<Reply> {
 
 fn refuses(b: &Bench, wish: &Wish, statuses: &[u32], ops: &[Op]) -> Result<()> {
     match run(&mut b.connection()?, &wish.auth, wish.minor, ops) {
-        // A server may decode all operations before it does the first.
+        // A server may decode all operations before it executes the first one.
         Err(Fault::NotDone { status: 4, .. }) if statuses.contains(&BADXDR) => Ok(()),
         reply => refusal(statuses, reply?.all_ok()).map(drop),
     }
 }
 
-/// Calls operations on the first connection of a session, but outside of the session.
+/// Calls operations on the first connection of a session, without a SEQUENCE.
 fn beside(s: &mut Session, ops: &[Op]) -> Result<Reply> {
     Ok(run(&mut s.connection, &s.auth, s.minor, ops)?)
 }
@@ -57,21 +57,21 @@ fn create(wish: &Wish, client: u64, number: u32) -> Op {
     ops::create_session(client, number, wish.flags, wish.fore, wish.back)
 }
 
-/// Asks for a session with other limits, and returns what the server allows.
+/// Creates a session with these limits. Returns the limits that the server grants.
 fn negotiate(b: &mut Bench, fore: Channel, back: Channel) -> Result<(Channel, Channel)> {
     let wish = Wish { fore, back, ..b.wish() };
     let session = Session::start(b.target.nfs, &wish)?;
     Ok((session.created.fore, session.created.back))
 }
 
-/// Checks that a session with these limits is refused.
+/// Checks that the server refuses a session with these limits.
 fn refuses_limits(b: &mut Bench, statuses: &[u32], fore: Channel) -> Result<()> {
     let wish = Wish { fore, ..b.wish() };
     let client = exchange(b, &wish, 0)?;
     refuses(b, &wish, statuses, &[create(&wish, client.id, client.sequence)])
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("EXCHANGE_ID returns an unconfirmed client and a role", |b| {
         let wish = b.wish();

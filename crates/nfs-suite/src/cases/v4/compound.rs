@@ -1,4 +1,4 @@
-//! COMPOUND itself, and the operations on handles.
+//! Cases of COMPOUND, and of the operations on file handles.
 
 use anyhow::{Context, ensure};
 
@@ -16,7 +16,7 @@ use crate::xdr::Put;
 
 const GARBAGE_ARGS: u32 = 4;
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("NULL of version 4 is answered", |b| {
         let call = Call::new(crate::nfs4::PROGRAM, 4, 0, &Auth::None, Vec::new());

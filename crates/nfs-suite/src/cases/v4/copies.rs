@@ -1,4 +1,4 @@
-//! COPY, CLONE, and what belongs to copies.
+//! Cases of COPY, CLONE, OFFLOAD_STATUS, OFFLOAD_CANCEL and COPY_NOTIFY.
 
 use anyhow::{Result, bail, ensure};
 
@@ -13,7 +13,7 @@ use crate::status::{
 };
 use crate::suite::{Case, Skip};
 
-/// Two open files: the source with data, and the target.
+/// Two open files: the source, which contains data, and the target.
 struct Pair {
     s: Session,
     from: (StateId, Vec<u8>),
@@ -33,7 +33,8 @@ impl Pair {
         Ok(Self { s, from, to })
     }
 
-    /// Returns the handles of both files and an operation.
+    /// Returns operations that save the handle of the source, set that of the target, and then run
+    /// `op`.
     fn with(&self, op: Op) -> Vec<Op> {
         vec![ops::putfh(&self.from.1), ops::savefh(), ops::putfh(&self.to.1), op]
     }
@@ -42,7 +43,7 @@ impl Pair {
         ops::copy(self.from.0, self.to.0, offsets, count, synchronous)
     }
 
-    /// Copies, awaits the end, and returns the count.
+    /// Copies a range, and waits for the end of the copy. Returns the number of bytes copied.
     fn copy(&mut self, offsets: (u64, u64), count: u64, synchronous: bool) -> Result<u64> {
         let op = self.copy_op(offsets, count, synchronous);
         let ops = self.with(op);
@@ -73,7 +74,7 @@ impl Pair {
     }
 }
 
-/// Clones, or skips the case if the file system cannot.
+/// Clones a range. Skips the case if the file system does not support clones.
 fn clone(pair: &mut Pair, offsets: (u64, u64), count: u64) -> Result<()> {
     let ops = pair.with(ops::clone(pair.from.0, pair.to.0, offsets, count));
     let reply = pair.s.run(&ops)?;
@@ -84,7 +85,7 @@ fn clone(pair: &mut Pair, offsets: (u64, u64), count: u64) -> Result<()> {
     }
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v42("COPY copies a part of a file", |b| {
         let mut pair = Pair::new(b, b"hello world")?;
@@ -187,7 +188,7 @@ pub(super) const CASES: &[Case] = &[
     v42("COPY from another server is refused", |b| {
         let mut pair = Pair::new(b, b"hello")?;
         let mut op = pair.copy_op((0, 0), 5, true);
-        // A list of one server by name in place of no server.
+        // Replace the empty list of servers by a list with one server name.
         op.arguments.truncate(op.arguments.len() - 4);
         op.arguments.extend(crate::xdr::Put::new().u32(1).u32(1).opaque("elsewhere").0);
         let statuses =

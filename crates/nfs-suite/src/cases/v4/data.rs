@@ -1,4 +1,4 @@
-//! READ, WRITE and COMMIT of version 4.
+//! Cases of READ, WRITE and COMMIT of version 4.
 
 use anyhow::{Result, bail, ensure};
 
@@ -18,7 +18,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Reads a file of five bytes, and compares data and end.
+/// Reads a range of a file of five bytes. Checks the data and the end-of-file flag.
 fn reads(b: &mut Bench, at: (u64, u32), wanted: (&[u8], bool)) -> Result<()> {
     let mut s = b.session()?;
     let fh = s.file("f", b"hello")?;
@@ -27,7 +27,7 @@ fn reads(b: &mut Bench, at: (u64, u32), wanted: (&[u8], bool)) -> Result<()> {
     same("data and end", (data, eof), wanted)
 }
 
-/// Writes and returns count, stability and verifier.
+/// Writes data. Returns the count, the stability and the verifier in the reply.
 fn write(
     s: &mut Session,
     fh: &[u8],
@@ -47,7 +47,7 @@ fn read_all(s: &mut Session, fh: &[u8]) -> Result<Vec<u8>> {
     Ok(reply.data(1)?.1.to_vec())
 }
 
-/// Makes an object that is no regular file, and uses it as one.
+/// Creates an object that is not a regular file. Checks that READ, WRITE and COMMIT of it fail.
 fn no_file(b: &mut Bench, kind: Put, statuses: &[u32]) -> Result<()> {
     let mut s = b.session()?;
     let create = ops::create(kind, "x", &Set::new().mode(0o666));
@@ -57,7 +57,7 @@ fn no_file(b: &mut Bench, kind: Put, statuses: &[u32]) -> Result<()> {
     s.fails(statuses, &[ops::putfh(&fh), ops::commit(0, 0)]).map(drop)
 }
 
-/// Lets a user use a file with a mode without an open.
+/// Checks that an operation of another user on a file with this mode fails, if it names no open.
 fn user(b: &mut Bench, mode: u32, op: ops::Op, statuses: &[u32]) -> Result<()> {
     let mut root = b.session()?;
     let fh = root.file("f", b"hello")?;
@@ -70,7 +70,7 @@ fn user(b: &mut Bench, mode: u32, op: ops::Op, statuses: &[u32]) -> Result<()> {
     }
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("READ of more than the file returns all and the end", |b| {
         reads(b, (0, 100), (b"hello", true))

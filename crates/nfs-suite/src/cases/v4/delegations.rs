@@ -1,4 +1,4 @@
-//! Delegations: when they are given, recalled and returned.
+//! Cases of delegations: when the server grants them, recalls them and accepts their return.
 
 use anyhow::{Result, bail, ensure};
 
@@ -12,10 +12,10 @@ use crate::nfs4::{Body, Session, Set, StateId};
 use crate::status::{BAD_STATEID, DELAY, OPENMODE};
 use crate::suite::{Case, Skip};
 
-/// How often a call of version 3 that the server delays is sent again.
+/// The maximum number of times that a call of version 3 is repeated because the server delays it.
 const RETRIES: u32 = 200;
 
-/// A client with a delegation.
+/// A client that holds a delegation.
 struct Delegate {
     s: Session,
     fh: Vec<u8>,
@@ -24,7 +24,7 @@ struct Delegate {
 }
 
 impl Delegate {
-    /// Opens the file `f` and asks for a delegation. Skips the case if there is none.
+    /// Opens the file `f`, and asks for a delegation. Skips the case if the server grants none.
     fn new(b: &mut Bench, access: u32) -> Result<Self> {
         let want = if access & share::WRITE == 0 { share::WANT_READ } else { share::WANT_WRITE };
         b.session()?.file("f", b"hello")?;
@@ -38,7 +38,7 @@ impl Delegate {
         }
     }
 
-    /// Awaits the recall and returns the delegation.
+    /// Waits for the recall, and returns the delegation.
     fn give_back(&mut self) -> Result<()> {
         let callbacks = self.s.callback()?;
         let is_recall = matches!(
@@ -52,7 +52,7 @@ impl Delegate {
     }
 }
 
-/// Checks that an operation of another client recalls a delegation and is done afterwards.
+/// Checks that an operation of another client recalls a delegation, and succeeds after its return.
 fn recalls(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) -> Result<()> {
     let mut holder = Delegate::new(b, access)?;
     let mut other = b.session()?;
@@ -68,7 +68,7 @@ fn recalls(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) 
     Ok(())
 }
 
-/// Checks that an operation of another client leaves a delegation alone.
+/// Checks that an operation of another client succeeds without recalling a delegation.
 fn leaves(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) -> Result<()> {
     let mut holder = Delegate::new(b, access)?;
     let mut other = b.session()?;
@@ -83,7 +83,7 @@ fn open(access: u32) -> Op {
     ops::open(b"other", access, 0, &How::Open, &Claim::Name(b"f".to_vec()))
 }
 
-/// Checks that a call of version 3 recalls a delegation and is done afterwards.
+/// Checks that a call of version 3 recalls a delegation, and succeeds after its return.
 fn version_3_recalls(
     b: &mut Bench,
     access: u32,
@@ -110,7 +110,7 @@ fn version_3_recalls(
     bail!("the call is delayed for ever")
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("an open without a wish for a delegation is served", |b| {
         let mut s = b.session()?;
@@ -252,7 +252,8 @@ pub(super) const CASES: &[Case] = &[
         let first = other.finish(0, xid);
         other.connection.set_patience(crate::rpc::PATIENCE_SECONDS)?;
         match first {
-            // The server knows that the holder has changed nothing, since it writes through.
+            // A server may know that the holder has changed nothing, because the holder writes
+            // through.
             Ok(reply) if reply.status == 0 => return Ok(()),
             Ok(reply) if reply.status == DELAY => {}
             Ok(reply) => bail!("the status is {}", reply.status),

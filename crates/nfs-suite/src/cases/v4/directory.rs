@@ -1,4 +1,4 @@
-//! READDIR of version 4.
+//! Cases of READDIR of version 4.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn page(s: &mut Session, at: (u64, [u8; 8]), count: u32, numbers: &[u32]) -> Res
     }
 }
 
-/// Lists the case's directory, page by page.
+/// Lists the case's directory completely, page by page.
 fn list(s: &mut Session, count: u32, numbers: &[u32]) -> Result<Vec<(Vec<u8>, Attrs)>> {
     let (mut entries, mut at) = (Vec::new(), (0, [0; 8]));
     for _ in 0..PAGES_MAX {
@@ -57,7 +57,7 @@ fn compare(b: &mut Bench, entries: usize, count: u32, numbers: &[u32]) -> Result
     same("the names", listed.into_iter().map(|(name, _)| name).collect(), wanted)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("READDIR of an empty directory returns no entry and the end", |b| {
         let page = page(&mut b.session()?, (0, [0; 8]), 4096, &[])?;

@@ -1,4 +1,4 @@
-//! Errors that many operations share, one row for each operation that may return them.
+//! Cases of errors that many operations share. Each row is one operation that may return the error.
 
 use anyhow::{Result, ensure};
 
@@ -12,18 +12,18 @@ use crate::status::{
 };
 use crate::suite::Case;
 
-/// Calls an operation without a current handle.
+/// Calls an operation without a current file handle.
 fn no_handle(b: &mut Bench, number: u32) -> Result<()> {
     b.session()?.fails(&[NOFILEHANDLE], &[sample(number)]).map(drop)
 }
 
-/// Calls an operation without a saved handle.
+/// Calls an operation without a saved file handle.
 fn no_saved_handle(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     s.fails(&[NOFILEHANDLE], &[s.dir(), sample(number)]).map(drop)
 }
 
-/// Calls an operation whose arguments end early.
+/// Calls an operation whose encoded arguments are cut off.
 fn cut(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     let whole = sample(number);
@@ -52,11 +52,11 @@ fn stale(b: &mut Bench, number: u32) -> Result<()> {
     refusal(&[STALE], reply.all_ok()).map(drop)
 }
 
-/// Calls an operation of directories with the handle of a file.
+/// Calls an operation that needs a directory with the handle of a file.
 fn no_directory(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     let fh = s.file("f", b"data")?;
-    // Of two handles, the first must be that of a directory, too.
+    // For an operation with two handles, the first must also be that of a directory.
     let start = match number {
         ops::LINK => ops::putfh(&fh),
         _ => s.dir(),
@@ -64,7 +64,7 @@ fn no_directory(b: &mut Bench, number: u32) -> Result<()> {
     s.fails(&[NOTDIR], &[start, ops::savefh(), ops::putfh(&fh), sample(number)]).map(drop)
 }
 
-/// Calls an operation of directories with the handle of a symbolic link.
+/// Calls an operation that needs a directory with the handle of a symbolic link.
 fn link_no_directory(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     s.ok(&[s.dir(), ops::symlink("l", "t")])?;
@@ -73,13 +73,13 @@ fn link_no_directory(b: &mut Bench, number: u32) -> Result<()> {
     s.fails(&statuses, &ops).map(drop)
 }
 
-/// Calls an operation of files with the handle of a directory.
+/// Calls an operation that needs a file with the handle of a directory.
 fn directory(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     s.fails(&[ISDIR, WRONG_TYPE], &[s.dir(), sample(number)]).map(drop)
 }
 
-/// Calls an operation that servers of these versions do not have.
+/// Calls an operation that servers of these minor versions must not implement.
 fn not_supported(b: &mut Bench, number: u32) -> Result<()> {
     let mut s = b.session()?;
     s.fails(&[NOTSUPP], &[s.dir(), sample(number)]).map(drop)
@@ -94,7 +94,7 @@ fn of_later_version(b: &mut Bench, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// Uses handles that the server has not made.
+/// Calls operations with handles that the server did not issue.
 fn bad_handle(b: &mut Bench) -> Result<()> {
     let mut s = b.session()?;
     for fh in [&[][..], &[1], &[0; 32], &[0xa5; 128]] {
@@ -119,7 +119,7 @@ macro_rules! rows {
     };
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = rows! {
     v41 no_handle " without a current handle fails with NOFILEHANDLE"
         ACCESS CLOSE COMMIT CREATE DELEGRETURN GETATTR GETFH LINK LOCK LOCKT LOCKU LOOKUP LOOKUPP

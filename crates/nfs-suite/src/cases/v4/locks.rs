@@ -1,4 +1,4 @@
-//! LOCK, LOCKT and LOCKU.
+//! Cases of LOCK, LOCKT and LOCKU.
 
 use anyhow::{Result, bail, ensure};
 
@@ -18,7 +18,7 @@ const READ: u32 = lock_type::READ;
 const WRITE: u32 = lock_type::WRITE;
 const ALL: u64 = u64::MAX;
 
-/// An open file, and the locks of one owner.
+/// A client with an open file, and the locks of one owner.
 struct Holder {
     s: Session,
     open: StateId,
@@ -62,7 +62,7 @@ impl Holder {
         self.s.fails(statuses, &[ops::putfh(&self.fh), op]).map(drop)
     }
 
-    /// Checks that a lock is refused, and returns the lock that stands against it.
+    /// Checks that a lock is denied. Returns the conflicting lock.
     fn denied(&mut self, kind: u32, offset: u64, length: u64) -> Result<(u64, u64, u32)> {
         let op = self.lock_op(kind, offset, length);
         let reply = self.s.fails(&[DENIED], &[ops::putfh(&self.fh), op])?;
@@ -72,19 +72,19 @@ impl Holder {
         }
     }
 
-    /// Tests for a lock that stands against one.
+    /// Tests whether a lock conflicts with another. Returns the status of LOCKT.
     fn test(&mut self, kind: u32, offset: u64, length: u64) -> Result<u32> {
         let op = ops::lockt(kind, offset, length, &self.owner);
         Ok(self.s.run(&[ops::putfh(&self.fh), op])?.status)
     }
 }
 
-/// Returns two clients with the same file.
+/// Returns two clients that have the same file open.
 fn two(b: &mut Bench) -> Result<(Holder, Holder)> {
     Ok((Holder::new(b, "one")?, Holder::new(b, "two")?))
 }
 
-/// Checks whether a second lock of another owner is granted.
+/// Checks whether a lock is granted while another owner holds a lock.
 fn second(
     b: &mut Bench,
     first: (u32, u64, u64),
@@ -101,7 +101,7 @@ fn second(
     }
 }
 
-/// Checks that LOCK, LOCKT and LOCKU refuse a range.
+/// Checks that LOCK, LOCKT and LOCKU refuse an invalid range.
 fn bad_range(b: &mut Bench, offset: u64, length: u64) -> Result<()> {
     let mut one = Holder::new(b, "one")?;
     let statuses = [INVAL, BAD_RANGE];
@@ -112,7 +112,7 @@ fn bad_range(b: &mut Bench, offset: u64, length: u64) -> Result<()> {
     one.refuses(&statuses, ops::locku(READ, state, offset, length))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("LOCK by a new owner returns a state id", |b| {
         let mut one = Holder::new(b, "one")?;

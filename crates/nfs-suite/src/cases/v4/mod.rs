@@ -23,7 +23,7 @@ use anyhow::Result;
 use crate::bench::Bench;
 use crate::suite::{Case, Protocol};
 
-/// All tables of version 4.
+/// The tables of all cases of version 4.
 pub const TABLES: &[&[Case]] = &[
     compound::CASES,
     client::CASES,
@@ -43,12 +43,12 @@ pub const TABLES: &[&[Case]] = &[
     xattrs::CASES,
 ];
 
-/// Returns a case of version 4.1.
+/// Creates a test case of version 4.1.
 const fn v41(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Nfs41, name, run)
 }
 
-/// Returns a case of version 4.2.
+/// Creates a test case of version 4.2.
 const fn v42(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Nfs42, name, run)
 }

@@ -1,4 +1,4 @@
-//! LOOKUP, CREATE, REMOVE, RENAME, LINK, READLINK, SECINFO and SECINFO_NO_NAME.
+//! Cases of LOOKUP, CREATE, REMOVE, RENAME, LINK, READLINK, SECINFO and SECINFO_NO_NAME.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -17,15 +17,15 @@ use crate::xdr::Put;
 
 const LONG: [u8; 256] = [b'n'; 256];
 
-/// The statuses for names that no file can have.
+/// The statuses that a server may return for a name that no file can have.
 const BAD: &[u32] = &[BADNAME, BADCHAR, INVAL];
 
-/// Renames in the case's directory.
+/// Returns the operations of a rename within the case's directory.
 fn rename(s: &Session, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Vec<Op> {
     vec![s.dir(), ops::savefh(), s.dir(), ops::rename(from, to)]
 }
 
-/// Checks a change against what GETATTR said before and says now.
+/// Checks the change information in a reply against the change attribute before and after.
 fn is_right(s: &mut Session, change: Change, before: u64) -> Result<()> {
     let reply = s.ok(&[s.dir(), ops::getattr(&[CHANGE])])?;
     let after = reply.attrs(1)?.number(CHANGE)?;
@@ -36,7 +36,7 @@ fn change_now(s: &mut Session) -> Result<u64> {
     Ok(s.ok(&[s.dir(), ops::getattr(&[CHANGE])])?.attrs(1)?.number(CHANGE)?)
 }
 
-/// Makes an object and returns some attributes.
+/// Creates an object, and checks its attributes.
 fn make(b: &mut Bench, kind: Put, wanted: u64) -> Result<()> {
     let mut s = b.session()?;
     let create = ops::create(kind, "x", &Set::new().mode(0o640));
@@ -44,7 +44,7 @@ fn make(b: &mut Bench, kind: Put, wanted: u64) -> Result<()> {
     same("the type", reply.attrs(2)?.number(TYPE)?, wanted)
 }
 
-/// Tries an operation with a name that no file can have.
+/// Checks that an operation with a name that no file can have is refused.
 fn bad_name(b: &mut Bench, op: impl Fn(&[u8]) -> Op) -> Result<()> {
     let mut s = b.session()?;
     s.ok(&[s.dir(), ops::mkdir("d")])?;
@@ -61,7 +61,8 @@ fn too_long(b: &mut Bench, op: Op) -> Result<()> {
     s.fails(&[NAMETOOLONG], &[s.dir(), op]).map(drop)
 }
 
-/// Makes a directory with a mode, in which a user has what others have.
+/// Creates a directory of user 0 with a mode. Returns the sessions of user 0 and of another user,
+/// and the handle.
 fn users_directory(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
     let mut root = b.session()?;
     let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(mode));
@@ -71,7 +72,7 @@ fn users_directory(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8
     Ok((root, b.session_as(Auth::user(USER))?, fh))
 }
 
-/// Checks that a user without rights to a directory is refused.
+/// Checks that an operation of a user without permission to the directory is refused.
 fn no_right(b: &mut Bench, mode: u32, op: Op) -> Result<()> {
     let (_root, mut user, fh) = users_directory(b, mode)?;
     user.fails(&[ACCESS, PERM], &[ops::putfh(&fh), ops::savefh(), op]).map(drop)
@@ -87,7 +88,7 @@ fn read_only(b: &mut Bench, op: Op) -> Result<()> {
     s.fails(&[ROFS], &[ops::putfh(&fh), ops::savefh(), op]).map(drop)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("LOOKUP finds a name", |b| {
         let mut s = b.session()?;

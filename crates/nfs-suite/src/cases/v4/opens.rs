@@ -1,4 +1,4 @@
-//! OPEN and CLOSE: claims, ways to create, names and rights.
+//! Cases of OPEN and CLOSE: claims, ways to create a file, names and permissions.
 
 use anyhow::{Result, bail, ensure};
 
@@ -29,13 +29,13 @@ fn guarded() -> How {
     How::Guarded(Set::new().mode(0o644))
 }
 
-/// Checks that an open of a name in the case's directory is refused.
+/// Checks that an OPEN of a name in the case's directory is refused.
 fn refuses(b: &mut Bench, statuses: &[u32], op: Op) -> Result<()> {
     let mut s = b.session()?;
     s.fails(statuses, &[s.dir(), op]).map(drop)
 }
 
-/// Checks that an open of a file that exists is refused to a user.
+/// Checks that another user may not open an existing file with this mode.
 fn refuses_user(b: &mut Bench, mode: u32, access: u32) -> Result<()> {
     let mut root = b.session()?;
     let fh = root.file("f", b"data")?;
@@ -45,7 +45,7 @@ fn refuses_user(b: &mut Bench, mode: u32, access: u32) -> Result<()> {
     user.fails(&[ACCESS], &[user.dir(), open(access, 0, &How::Open, "f")]).map(drop)
 }
 
-/// Uses a state id of an open file with READ, WRITE and CLOSE, all of which must fail.
+/// Checks that READ, WRITE and CLOSE with a state id all fail.
 fn state_fails(s: &mut Session, fh: &[u8], state: StateId, statuses: &[u32]) -> Result<()> {
     let all = [ops::read(state, 0, 1), ops::write(state, 0, 2, b"x"), ops::close(state)];
     for op in all {
@@ -54,7 +54,7 @@ fn state_fails(s: &mut Session, fh: &[u8], state: StateId, statuses: &[u32]) -> 
     Ok(())
 }
 
-/// Creates a file with a verifier, twice.
+/// Creates a file with a verifier two times. Returns the second reply.
 fn exclusive(b: &mut Bench, first: &How, second: &How) -> Result<crate::nfs4::Reply> {
     let mut s = b.session()?;
     let one = s.ok(&[s.dir(), open(BOTH, 0, first, "f"), ops::getfh()])?;
@@ -65,7 +65,7 @@ fn exclusive(b: &mut Bench, first: &How, second: &How) -> Result<crate::nfs4::Re
     Ok(reply)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("OPEN of a file that exists returns a state id and the handle", |b| {
         let mut s = b.session()?;

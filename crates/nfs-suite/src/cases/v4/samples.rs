@@ -1,13 +1,13 @@
-//! One valid example of every operation, for cases that run through all operations.
+//! One valid example of each operation, for cases that call all operations.
 
 use crate::nfs4::ops::{self, Claim, How, Locker, Op, lock_type, share};
 use crate::nfs4::{Set, StateId};
 use crate::xdr::Put;
 
-/// The type of file layouts.
+/// The number of the layout type for files.
 const FILES: u32 = 1;
 
-/// Returns an operation with valid arguments that name nothing that exists.
+/// Returns an operation with valid arguments, which refer to no existing object or state.
 pub(super) fn sample(number: u32) -> Op {
     let state = StateId::ANONYMOUS;
     let set = Set::new().mode(0o644);

@@ -1,4 +1,4 @@
-//! Slots and sequences: exactly once, and the limits of a session.
+//! Cases of slots and sequence numbers: exactly-once execution, and the limits of a session.
 
 use anyhow::{Result, bail, ensure};
 
@@ -15,22 +15,22 @@ use crate::status::{
 };
 use crate::suite::Case;
 
-/// Sends a compound as it is and returns the record of its reply.
+/// Sends a compound without adding a SEQUENCE. Returns the record of the reply.
 fn record(s: &mut Session, ops: &[Op]) -> Result<Vec<u8>, Fault> {
     let call = call_of(&s.auth, b"", s.minor, ops);
     let xid = s.connection.send(&call)?;
     let mut record = s.connection.reply(xid)?;
-    // The identifier differs from call to call.
+    // Clear the identifier (XID), which is different in each reply.
     record[..4].fill(0);
     Ok(record)
 }
 
-/// Sends a compound as it is and decodes its reply.
+/// Sends a compound without adding a SEQUENCE, and decodes the reply.
 fn plain(s: &mut Session, ops: &[Op]) -> Result<Reply, Fault> {
     decode_record(&record(s, ops)?)
 }
 
-/// Checks that a SEQUENCE is refused, and that the slot is as it was.
+/// Checks that a SEQUENCE is refused and leaves the slot unchanged.
 fn refuses(b: &mut Bench, status: u32, op: impl Fn(&Session) -> Op) -> Result<()> {
     let mut s = b.session()?;
     let op = op(&s);
@@ -39,7 +39,8 @@ fn refuses(b: &mut Bench, status: u32, op: impl Fn(&Session) -> Op) -> Result<()
     Ok(())
 }
 
-/// Sends a compound twice with the same slot and number, and compares the replies.
+/// Sends a compound two times with the same slot and sequence number. Checks that the replies are
+/// equal.
 fn twice(b: &mut Bench, prepare: impl Fn(&mut Session) -> Result<Vec<Op>>) -> Result<()> {
     let mut s = b.session()?;
     let mut all = prepare(&mut s)?;
@@ -58,13 +59,13 @@ fn create_guarded(name: &str) -> Op {
     ops::open(b"owner", access, 0, &how, &Claim::Name(name.into()))
 }
 
-/// Returns a session with other limits.
+/// Creates a session with these limits.
 fn limited(b: &mut Bench, fore: Channel) -> Result<Session> {
     let wish = Wish { fore, ..b.wish() };
     b.session_of(&wish)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("SEQUENCE returns session, number and slot", |b| {
         let mut s = b.session()?;
@@ -127,7 +128,7 @@ pub(super) const CASES: &[Case] = &[
         }
         let op = ops::sequence(s.created.id, 1, 1, 0, false);
         let reply = plain(&mut s, &[op])?;
-        // RFC 8881 allows a server to take the number for what it is.
+        // RFC 8881 also allows a server to treat the request as new.
         match reply.status {
             0 => Ok(()),
             _ => refusal(&[BAD_HIGH_SLOT], reply.all_ok()).map(drop),
@@ -229,7 +230,7 @@ pub(super) const CASES: &[Case] = &[
         let mut s = b.session()?;
         let all = [s.sequence(0, true), s.dir(), create_guarded("f")];
         let xid = s.connection.send(&call_of(&s.auth, b"", s.minor, &all))?;
-        // The reply comes, and the client never sees it.
+        // The server has sent the reply, but the client behaves as if it never received the reply.
         s.connection.reply(xid)?;
         s.connection = s.another_connection()?;
         let bind = ops::bind_conn(s.created.id, 3);
@@ -326,7 +327,7 @@ pub(super) const CASES: &[Case] = &[
         let read = ops::read(StateId::ANONYMOUS, 0, 10_000);
         let reply = s.run(&[ops::putfh(&fh), read])?;
         match reply.status {
-            // The server may return less data instead.
+            // A server may also succeed and return less data.
             0 => Ok(ensure!(reply.data(1)?.1.len() < 4096, "the reply is too long")),
             _ => refusal(&[REP_TOO_BIG], reply.all_ok()).map(drop),
         }

@@ -1,4 +1,4 @@
-//! Share reservations and OPEN_DOWNGRADE.
+//! Cases of share reservations and of OPEN_DOWNGRADE.
 
 use anyhow::{Result, ensure};
 
@@ -16,7 +16,8 @@ const READ: u32 = share::READ;
 const WRITE: u32 = share::WRITE;
 const BOTH: u32 = share::BOTH;
 
-/// Opens a file twice, by two owners of one client or of two clients. Returns the second's status.
+/// Opens a file two times, by two owners of one client or of two clients. Returns the second
+/// status.
 fn second(b: &mut Bench, first: (u32, u32), second: (u32, u32), is_other: bool) -> Result<u32> {
     let mut one = b.session()?;
     one.file("f", b"data")?;
@@ -29,7 +30,7 @@ fn second(b: &mut Bench, first: (u32, u32), second: (u32, u32), is_other: bool) 
     Ok(s.run(&[s.dir(), op])?.status)
 }
 
-/// Checks that two opens conflict, whoever the second owner is.
+/// Checks that two opens conflict, by two owners of one client and by two clients.
 fn conflict(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
     same("the status of one client", second(b, first, other, false)?, SHARE_DENIED)?;
     b.session()?.ok(&[])?;
@@ -38,12 +39,12 @@ fn conflict(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
     same("the status of two clients", second(b, first, other, true)?, SHARE_DENIED)
 }
 
-/// Checks that two opens go together.
+/// Checks that two opens do not conflict.
 fn agree(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
     same("the status", second(b, first, other, true)?, 0)
 }
 
-/// Opens a file for both, and gives something up.
+/// Opens a file for reading and writing, and reduces the access by OPEN_DOWNGRADE.
 fn downgrade(b: &mut Bench, statuses: &[u32], change: impl Fn(StateId) -> ops::Op) -> Result<()> {
     let mut s = b.session()?;
     s.file("f", b"data")?;
@@ -52,7 +53,7 @@ fn downgrade(b: &mut Bench, statuses: &[u32], change: impl Fn(StateId) -> ops::O
     s.fails(statuses, &[ops::putfh(&fh), change(two.state)]).map(drop)
 }
 
-/// Makes a file that is open for reading and for both by one owner.
+/// Creates a file that one owner has opened for reading, and then for reading and writing.
 fn both_ways(s: &mut Session) -> Result<(StateId, Vec<u8>)> {
     s.file("f", b"data")?;
     s.open("o", (READ | share::WANT_NONE, NONE), &How::Open, "f")?;
@@ -60,7 +61,7 @@ fn both_ways(s: &mut Session) -> Result<(StateId, Vec<u8>)> {
     Ok((two.state, fh))
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("an open that denies reading stands against one for reading", |b| {
         conflict(b, (WRITE, READ), (READ, NONE))
@@ -113,7 +114,8 @@ pub(super) const CASES: &[Case] = &[
         let reply = s.run(&[s.dir(), op])?;
         match reply.status {
             0 => Ok(()),
-            // Linux also lets the first open of an owner stand against its second.
+            // In Linux, the first open of an owner also conflicts with the second open of the same
+            // owner.
             _ => refusal(&[SHARE_DENIED], reply.all_ok()).map(drop),
         }
     }),

@@ -1,4 +1,4 @@
-//! ALLOCATE, DEALLOCATE, SEEK, READ_PLUS and IO_ADVISE.
+//! Cases of ALLOCATE, DEALLOCATE, SEEK, READ_PLUS and IO_ADVISE.
 
 use anyhow::{Result, bail, ensure};
 
@@ -18,7 +18,7 @@ const DATA: u32 = 0;
 const HOLE: u32 = 1;
 const MIB: u64 = 1 << 20;
 
-/// Makes a file of 3 MiB with data in the first and in the last.
+/// Creates a file of 3 MiB with data in the first and in the last MiB.
 fn with_hole(s: &mut Session) -> Result<(StateId, Vec<u8>)> {
     let (state, fh) = s.opened("f")?;
     let data = vec![7; 256 << 10];
@@ -40,7 +40,7 @@ fn size(s: &mut Session, fh: &[u8]) -> Result<u64> {
     Ok(s.ok(&[ops::putfh(fh), ops::getattr(&[SIZE])])?.attrs(1)?.number(SIZE)?)
 }
 
-/// Checks that an operation fails with wrong state ids and ranges.
+/// Checks that an operation with invalid state ids and ranges fails.
 fn refuses(b: &mut Bench, op: impl Fn(StateId, u64, u64) -> Op) -> Result<()> {
     let mut s = b.session()?;
     let (state, fh) = s.opened("f")?;
@@ -54,7 +54,7 @@ fn refuses(b: &mut Bench, op: impl Fn(StateId, u64, u64) -> Op) -> Result<()> {
     s.fails(&[ISDIR, WRONG_TYPE, INVAL], &[s.dir(), op(StateId::ANONYMOUS, 0, 10)]).map(drop)
 }
 
-/// Reads with READ_PLUS and returns the end and the parts.
+/// Reads a range with READ_PLUS. Returns the end-of-file flag and the parts.
 fn parts(s: &mut Session, fh: &[u8], at: (u64, u32)) -> Result<(bool, Vec<Part>)> {
     let op = ops::read_plus(StateId::ANONYMOUS, at.0, at.1);
     match s.ok(&[ops::putfh(fh), op])?.body(1)? {
@@ -63,7 +63,7 @@ fn parts(s: &mut Session, fh: &[u8], at: (u64, u32)) -> Result<(bool, Vec<Part>)
     }
 }
 
-/// Puts the parts of READ_PLUS together.
+/// Combines the parts of a READ_PLUS to the bytes of the range.
 fn whole(parts: &[Part], from: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for (offset, length, data) in parts {
@@ -76,7 +76,7 @@ fn whole(parts: &[Part], from: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v42("ALLOCATE behind the end makes the file longer", |b| {
         let mut s = b.session()?;
@@ -136,7 +136,7 @@ pub(super) const CASES: &[Case] = &[
         s.ok(&[ops::putfh(&fh), ops::commit(0, 0)])?;
         same("data at the start", seek(&mut s, &fh, state, 0, DATA)?.1, 0)?;
         let (_, hole) = seek(&mut s, &fh, state, 0, HOLE)?;
-        // A server may find only the hole at the end.
+        // A server may report only the hole at the end of the file.
         ensure!(hole == MIB || hole == 3 * MIB, "the hole is at {hole}");
         let (_, data) = seek(&mut s, &fh, state, MIB + 10, DATA)?;
         ensure!(data == 2 * MIB || data == MIB + 10, "the data is at {data}");

@@ -1,4 +1,5 @@
-//! TEST_STATEID, FREE_STATEID, and the operations on layouts and the like that servers may lack.
+//! Cases of TEST_STATEID and FREE_STATEID, and of operations such as those on layouts, which a
+//! server need not support.
 
 use anyhow::{Result, bail};
 
@@ -12,7 +13,7 @@ use crate::status::{
 };
 use crate::suite::Case;
 
-/// Returns the statuses of state ids.
+/// Returns the status of each state id.
 fn test(s: &mut Session, states: &[StateId]) -> Result<Vec<u32>> {
     match s.ok(&[ops::test_stateid(states)])?.body(0)? {
         Body::Statuses(statuses) => Ok(statuses.clone()),
@@ -20,7 +21,7 @@ fn test(s: &mut Session, states: &[StateId]) -> Result<Vec<u32>> {
     }
 }
 
-/// Opens a file and locks a part of it.
+/// Opens a file, and locks a range of it.
 fn locked(s: &mut Session) -> Result<(StateId, StateId, Vec<u8>)> {
     let (open, fh) = s.opened("f")?;
     let locker = Locker::New(open, b"l".to_vec());
@@ -29,7 +30,7 @@ fn locked(s: &mut Session) -> Result<(StateId, StateId, Vec<u8>)> {
     Ok((open, state, fh))
 }
 
-/// Calls an operation that a server may lack on a file, without success.
+/// Calls an operation that a server need not support. Checks that it fails without harm.
 fn lacks(b: &mut Bench, op: Op, others: &[u32]) -> Result<()> {
     let mut s = b.session()?;
     let fh = s.file("f", b"data")?;
@@ -37,10 +38,10 @@ fn lacks(b: &mut Bench, op: Op, others: &[u32]) -> Result<()> {
     refusal(&[&[NOTSUPP], others].concat(), reply.all_ok()).map(drop)
 }
 
-/// The type of file layouts.
+/// The number of the layout type for files.
 const FILES: u32 = 1;
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v41("TEST_STATEID of an open and a lock returns OK", |b| {
         let mut s = b.session()?;

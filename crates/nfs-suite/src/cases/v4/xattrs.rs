@@ -1,4 +1,4 @@
-//! Extended attributes (RFC 8276).
+//! Cases of extended attributes (RFC 8276).
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct File {
 }
 
 impl File {
-    /// Makes a file, or skips the case if the file system has no extended attributes.
+    /// Creates a file. Skips the case if the file system has no extended attributes.
     fn new(b: &mut Bench) -> Result<Self> {
         let mut s = b.session()?;
         let reply = s.ok(&[s.dir(), ops::getattr(&[XATTR_SUPPORT])])?;
@@ -73,7 +73,7 @@ impl File {
     }
 }
 
-/// The cases of this file.
+/// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
     v42("SETXATTR sets a value that GETXATTR returns", |b| {
         let mut file = File::new(b)?;
