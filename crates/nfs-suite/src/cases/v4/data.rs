@@ -57,7 +57,8 @@ fn no_file(b: &mut Bench, kind: Put, statuses: &[u32]) -> Result<()> {
     s.fails(statuses, &[ops::putfh(&fh), ops::commit(0, 0)]).map(drop)
 }
 
-/// Checks that an operation of another user on a file with this mode fails, if it names no open.
+/// Calls an operation of another user on a file with this mode, without an open. Checks that it
+/// fails with one of the statuses, or that it succeeds if there are none.
 fn user(b: &mut Bench, mode: u32, op: ops::Op, statuses: &[u32]) -> Result<()> {
     let mut root = b.session()?;
     let fh = root.file("f", b"hello")?;

@@ -68,7 +68,7 @@ fn recalls(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) 
     Ok(())
 }
 
-/// Checks that an operation of another client succeeds without recalling a delegation.
+/// Checks that an operation of another client succeeds while a delegation stays valid.
 fn leaves(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) -> Result<()> {
     let mut holder = Delegate::new(b, access)?;
     let mut other = b.session()?;

@@ -84,7 +84,8 @@ fn two(b: &mut Bench) -> Result<(Holder, Holder)> {
     Ok((Holder::new(b, "one")?, Holder::new(b, "two")?))
 }
 
-/// Checks whether a lock is granted while another owner holds a lock.
+/// Takes a lock, and requests a lock of another owner. Checks that the second lock is granted if
+/// `wanted` is true, and denied otherwise.
 fn second(
     b: &mut Bench,
     first: (u32, u64, u64),

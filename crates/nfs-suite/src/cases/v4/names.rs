@@ -36,7 +36,7 @@ fn change_now(s: &mut Session) -> Result<u64> {
     Ok(s.ok(&[s.dir(), ops::getattr(&[CHANGE])])?.attrs(1)?.number(CHANGE)?)
 }
 
-/// Creates an object, and checks its attributes.
+/// Creates an object, and checks its type.
 fn make(b: &mut Bench, kind: Put, wanted: u64) -> Result<()> {
     let mut s = b.session()?;
     let create = ops::create(kind, "x", &Set::new().mode(0o640));

@@ -54,7 +54,8 @@ fn state_fails(s: &mut Session, fh: &[u8], state: StateId, statuses: &[u32]) -> 
     Ok(())
 }
 
-/// Creates a file with a verifier two times. Returns the second reply.
+/// Creates a file with a verifier two times. Returns the second reply. If it is a success, checks
+/// that it is the same file.
 fn exclusive(b: &mut Bench, first: &How, second: &How) -> Result<crate::nfs4::Reply> {
     let mut s = b.session()?;
     let one = s.ok(&[s.dir(), open(BOTH, 0, first, "f"), ops::getfh()])?;

@@ -44,7 +44,8 @@ fn agree(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
     same("the status", second(b, first, other, true)?, 0)
 }
 
-/// Opens a file for reading and writing, and reduces the access by OPEN_DOWNGRADE.
+/// Opens a file for reading, and then for reading and writing. Checks that an OPEN_DOWNGRADE fails
+/// with one of the statuses.
 fn downgrade(b: &mut Bench, statuses: &[u32], change: impl Fn(StateId) -> ops::Op) -> Result<()> {
     let mut s = b.session()?;
     s.file("f", b"data")?;

@@ -30,7 +30,8 @@ fn locked(s: &mut Session) -> Result<(StateId, StateId, Vec<u8>)> {
     Ok((open, state, fh))
 }
 
-/// Calls an operation that a server need not support. Checks that it fails without harm.
+/// Calls an operation that a server need not support. Checks that it fails with NOTSUPP or with one
+/// of the other statuses.
 fn lacks(b: &mut Bench, op: Op, others: &[u32]) -> Result<()> {
     let mut s = b.session()?;
     let fh = s.file("f", b"data")?;
