@@ -215,17 +215,21 @@ impl Records {
 
     /// Writes pending replies to their sockets, waits until a descriptor is ready or `timeout` has
     /// passed, and receives the bytes that have arrived. [`Records::next_event`] returns the
-    /// events.
-    pub fn wait(&mut self, timeout: Duration) {
+    /// events. Returns true if the descriptor given to [`Records::watch`] is readable.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
         self.flush();
         let timeout = if self.events.is_empty() { timeout } else { Duration::ZERO };
         let timeout = rustix::time::Timespec::try_from(timeout).ok();
         let mut ready = [const { MaybeUninit::uninit() }; READY_MAX];
         // A failure leaves no event; the next wait repeats the call.
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut ready, timeout.as_ref()) else { return };
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut ready, timeout.as_ref()) else {
+            return true;
+        };
+        let mut is_other_ready = false;
         for event in ready.iter() {
             let token = event.data.u64();
             if token == OTHER {
+                is_other_ready = true;
                 continue;
             }
             if token & LISTENERS != 0 {
@@ -243,6 +247,7 @@ impl Records {
                 self.receive(link);
             }
         }
+        is_other_ready
     }
 
     /// Removes and returns the oldest event.

@@ -94,9 +94,10 @@ impl Front {
         self.records.addresses().collect()
     }
 
-    /// Sends replies, then waits for calls or for a wakeup of the reactor.
-    pub(super) fn receive(&mut self, pause: Duration) {
-        self.records.wait(pause);
+    /// Sends replies, then waits for calls or for a wakeup of the reactor. Returns true if the
+    /// reactor was woken.
+    pub(super) fn receive(&mut self, pause: Duration) -> bool {
+        self.records.wait(pause)
     }
 
     /// Closes connections whose peers have not read a pending reply for too long.

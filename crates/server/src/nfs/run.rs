@@ -10,16 +10,18 @@ use crate::reactor::{Own, Reactor, Rest};
 /// Serves NFS clients until the server is stopped.
 pub(crate) fn serve_nfs(own: &mut Own, mut front: Front, hold: &mut impl Hold, stop: &AtomicBool) {
     let mut rest = Rest { pause: Some(Duration::ZERO) };
+    let mut is_armed = false;
     let mut ticked = Instant::now();
     while !stop.load(Ordering::Acquire) {
         // This reactor does not hold the lock here, so it sends replies and receives calls while
         // other reactors take turns.
-        let pause = match own.interface.arm() {
-            true => rest.pause.unwrap_or(Duration::ZERO),
-            false => Duration::ZERO,
-        };
-        front.receive(pause);
-        own.interface.poll();
+        // The interface stays armed until it wakes this reactor, which saves system calls.
+        is_armed = is_armed || own.interface.arm();
+        let pause = if is_armed { rest.pause.unwrap_or(Duration::ZERO) } else { Duration::ZERO };
+        if front.receive(pause) || !is_armed {
+            own.interface.poll();
+            is_armed = false;
+        }
         let now = Instant::now();
         let is_tick = now.duration_since(ticked) >= TICK;
         if is_tick {
