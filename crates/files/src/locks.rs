@@ -9,7 +9,7 @@ use dafs_filer::locks::{
 use dafs_filer::{FileKey, FileOperation, Party};
 use dafs_journal::RecordNumber;
 use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
-use dafs_types::{FileHandle, Stability};
+use dafs_types::{FileHandle, Stability, StateId};
 
 use crate::caller::Caller;
 use crate::left::{CommitTask, Ending, GrantTask, RemainingWork, Then};
@@ -153,6 +153,18 @@ impl Files<'_> {
         let after = self.act_on_locks();
         unlocked?;
         Ok(after)
+    }
+
+    /// Returns true if an owner that has used [`Files::lock_for`] under an open still holds a lock in
+    /// the file.
+    pub fn holds_locks(
+        &self,
+        by: Party,
+        state: StateId,
+        handle: &FileHandle,
+        locker: &[u8],
+    ) -> bool {
+        self.filer.holds_locks(by.client, locker, self.opened.key_of(state, handle))
     }
 
     /// Releases auto-recovery locks, which makes the changes under them final. The changes are

@@ -116,6 +116,13 @@ impl Filer {
         unlocked.map_err(Fault::from)
     }
 
+    /// Returns true if an owner that uses the opens of other owners holds a lock in a file.
+    #[must_use]
+    pub fn holds_locks(&self, client: ClientKey, owner: &[u8], file: FileKey) -> bool {
+        let Ok(record) = self.client(client) else { return false };
+        self.locks.holds_any(OwnerName { client: record.id, owner }, file)
+    }
+
     /// Handles LOCK of kind ABORT, which undoes changes. Returns the rollbacks that must be done
     /// before the reply is sent.
     ///

@@ -260,6 +260,13 @@ impl LockTable {
         Ok(held.map_or(LockTestReply::Free, |n| LockTestReply::Denied(self.conflict_of(n))))
     }
 
+    /// Returns true if an owner holds a lock in a file.
+    #[must_use]
+    pub fn holds_any(&self, owner: OwnerName<'_>, file: FileKey) -> bool {
+        let who = self.registry.find(owner);
+        who.is_some_and(|who| !self.pieces(file, who, ByteRange::WHOLE).is_empty())
+    }
+
     /// Handles LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode.
     /// Changes under auto-recovery locks become final. The call succeeds even if there are no locks
     /// in the range.

@@ -9,6 +9,15 @@ use crate::state_ids::{
 };
 
 impl NfsState {
+    /// Checks that a client may have one more state of a new owner. For a lock state, `open` is the
+    /// open to which it will belong.
+    ///
+    /// # Errors
+    /// NOSPC if there are too many states, owners, or lock states of the open.
+    pub fn check_room(&self, client: ClientKey, open: Option<StateKey>) -> Result<(), Nfs4Error> {
+        if self.states.has_room(client, open) { Ok(()) } else { Err(Nfs4Error::NoSpc) }
+    }
+
     /// Returns the open of a file by an open owner.
     #[must_use]
     pub fn find_open(&self, client: ClientKey, owner: &[u8], file: FileNumber) -> Option<StateKey> {

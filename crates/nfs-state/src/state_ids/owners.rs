@@ -89,14 +89,19 @@ impl Owners {
         if name.len() > STATE_OWNER_BYTES_MAX {
             return Err(Nfs4Error::Inval);
         }
-        let count = self.by_client.get(&client).map_or(0, ClientOwners::count);
-        if count >= OWNERS_PER_CLIENT_MAX as usize {
+        if !self.has_room(client) {
             return Err(Nfs4Error::NoSpc);
         }
         let owner = Owner { client, kind, name: name.into(), states: 1 };
         let key = self.table.try_insert(owner).map_err(|_| Nfs4Error::NoSpc)?;
         self.by_client.entry(client).or_default().names(kind).insert(name.into(), key);
         Ok(key)
+    }
+
+    /// Returns true if a client may have one more owner.
+    pub(super) fn has_room(&self, client: ClientKey) -> bool {
+        let count = self.by_client.get(&client).map_or(0, ClientOwners::count);
+        count < OWNERS_PER_CLIENT_MAX as usize && self.table.len() < OWNERS_MAX as usize
     }
 
     /// Removes a reference from a state that has ended. Removes the owner with its last reference.

@@ -103,15 +103,11 @@ impl States {
     /// NOSPC if there are too many states or owners; INVAL if the owner's name is too long;
     /// BAD_STATEID if the open of a lock has ended.
     pub(crate) fn add(&mut self, new: &NewState<'_>) -> Result<StateKey, Nfs4Error> {
-        let count = self.by_client.get(&new.client).map_or(0, BTreeSet::len);
-        if count >= STATES_PER_CLIENT_MAX as usize || self.table.len() >= STATES_MAX as usize {
-            return Err(Nfs4Error::NoSpc);
-        }
         if let Some(open) = new.open {
-            let open = self.table.get(open.0).ok_or(Nfs4Error::BadStateId)?;
-            if open.locks.len() >= LOCKS_PER_OPEN_MAX {
-                return Err(Nfs4Error::NoSpc);
-            }
+            self.table.get(open.0).ok_or(Nfs4Error::BadStateId)?;
+        }
+        if !self.has_room_for_state(new.client, new.open) {
+            return Err(Nfs4Error::NoSpc);
         }
         let has_owner = matches!(new.kind, StateKind::Open | StateKind::Lock);
         let owner = match has_owner {
@@ -138,6 +134,20 @@ impl States {
             open.locks.push(key);
         }
         Ok(key)
+    }
+
+    /// Returns true if a client may have one more state of a new owner. `open` is the open to which
+    /// a new lock state will belong.
+    pub(crate) fn has_room(&self, client: ClientKey, open: Option<StateKey>) -> bool {
+        self.owners.has_room(client) && self.has_room_for_state(client, open)
+    }
+
+    fn has_room_for_state(&self, client: ClientKey, open: Option<StateKey>) -> bool {
+        let count = self.by_client.get(&client).map_or(0, BTreeSet::len);
+        let locks = open.map_or(0, |open| self.locks_of(open).len());
+        count < STATES_PER_CLIENT_MAX as usize
+            && self.table.len() < STATES_MAX as usize
+            && locks < LOCKS_PER_OPEN_MAX
     }
 
     /// Counts a change of a state. Sets the caller's number for the state, if `inner` is given.

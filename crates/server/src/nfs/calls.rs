@@ -87,6 +87,11 @@ impl Calls {
         Self::destination(key, id)
     }
 
+    /// Returns the destination for the result of an operation that no call waits for.
+    pub(super) fn unanswered(id: CallId) -> ReplyTo {
+        Self::destination(Key::NULL, id)
+    }
+
     /// Adds the data for finishing the call that [`Calls::reserve`] added last.
     pub(super) fn hold(&mut self, what: Suspended) {
         let reserved = self.reserved.take();

@@ -70,7 +70,7 @@ pub(in crate::nfs) fn serve(
     let mut compound = Box::new(Compound {
         id: CallId { link: sender.link, xid, user },
         sender,
-        call: CallFacts { minor, count: call.count(), bytes, checksum: checksum_of(operations) },
+        call: CallFacts { minor, count: call.count(), bytes },
         left: call.count(),
         rest: Vec::new(),
         writer: Writer::new(),
@@ -185,7 +185,7 @@ impl Service<'_, '_, '_> {
             };
             operations = reader.rest();
             let mark = self.mark();
-            match self.execute(&operation) {
+            match self.execute(&operation, operations) {
                 Ok(Did::Written) if self.desk.writer.fault().is_some() => {
                     // The reply would be longer than the session allows.
                     self.rewind(mark);
@@ -237,9 +237,14 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    fn execute(&mut self, operation: &Operation<'_>) -> std::result::Result<Did, Stop> {
+    /// Executes an operation. `rest` is the encoding of the operations after it.
+    fn execute(
+        &mut self,
+        operation: &Operation<'_>,
+        rest: &[u8],
+    ) -> std::result::Result<Did, Stop> {
         let did = match operation {
-            Operation::Sequence(asked) => return self.sequence(asked),
+            Operation::Sequence(asked) => return self.sequence(asked, rest),
             Operation::ExchangeId(asked) => self.exchange_id(asked),
             Operation::CreateSession(asked) => self.create_session(asked),
             Operation::DestroySession(id) => self.destroy_session(*id),
@@ -362,14 +367,14 @@ impl Service<'_, '_, '_> {
 
     // ---- SEQUENCE ---------------------------------------------------------------------
 
-    fn sequence(&mut self, asked: &SequenceArgs) -> std::result::Result<Did, Stop> {
+    fn sequence(&mut self, asked: &SequenceArgs, rest: &[u8]) -> std::result::Result<Did, Stop> {
         let ask = SequenceAsk {
             session: SessionId4(asked.session.0),
             sequence: asked.sequence,
             slot: asked.slot,
             highest_slot: asked.highest_slot,
             must_keep: asked.cache_this,
-            checksum: self.c.call.checksum,
+            checksum: checksum_of(&self.c.sender, rest),
             operation_count: self.c.call.count,
             request_bytes: self.c.call.bytes,
         };
@@ -491,9 +496,17 @@ pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'
     }
 }
 
-/// Returns a checksum of the first [`CHECKSUM_BYTES`] bytes of a compound's operations.
-fn checksum_of(operations: &[u8]) -> u64 {
+/// Returns a checksum of a request: of its credential, and of the first [`CHECKSUM_BYTES`] bytes of
+/// the operations after the SEQUENCE.
+fn checksum_of(sender: &Sender, operations: &[u8]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
+    let Sender { credentials, has_credentials, .. } = sender;
+    hasher.write_u8(u8::from(*has_credentials));
+    hasher.write_u32(credentials.uid());
+    hasher.write_u32(credentials.gid());
+    for group in credentials.groups() {
+        hasher.write_u32(*group);
+    }
     hasher.write_usize(operations.len());
     hasher.write(&operations[..operations.len().min(CHECKSUM_BYTES)]);
     hasher.finish()

@@ -12,6 +12,7 @@ mod data;
 mod fault;
 mod handles;
 mod listing;
+mod locks;
 mod names;
 mod opens;
 mod sessions;

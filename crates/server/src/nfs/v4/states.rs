@@ -1,105 +1,167 @@
-//! The opens and locks of version 4 clients, by the state ids that name them.
+//! The state ids of version 4 clients, and the operations on them: TEST_STATEID and FREE_STATEID.
+//!
+//! [`dafs_nfs_state`] has the table of all state ids. [`States`] adds what only this server knows
+//! about an open.
+//!
+//! Invariant: each open of the filer that belongs to a client of version 4 has one entry in
+//! [`States`] and one state id.
 
 use std::collections::HashMap;
 
 use dafs_filer::ClientKey;
-use dafs_nfs_wire::nfs4::{StateId as Wire, Status};
-use dafs_ops::Opened;
+use dafs_nfs_state::{
+    Checked, ClientKey as Nfs4Client, KindSet, StateKey, StateKind, StateView, Stateid4,
+};
+use dafs_nfs_wire::nfs4::lock::{TestStateIdArgs, TestStateIdDone};
+use dafs_nfs_wire::nfs4::{Answer, Reply, StateId as Wire, Status};
+use dafs_nfs_wire::xdr::List;
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 
+use super::compound::Service;
+use super::convert::status_of_machine;
 use super::fault::Result;
-use super::waiting::Asked;
+use super::waiting::{Asked, Did};
 
-/// The opens and lock states of all clients, by their numbers.
+/// The opens of all clients, by their state ids in the filer.
 #[derive(Debug, Default)]
 pub(super) struct States {
     pub opens: HashMap<StateId, OpenState>,
-    pub locks: HashMap<u64, LockState>,
-    pub last_lock: u64,
 }
 
-/// An open of a client.
+/// An open of a client, except its state id.
 #[derive(Debug)]
 pub(super) struct OpenState {
     pub client: ClientKey,
     pub file: FileHandle,
-    /// The number of changes of the open, which its state id contains.
-    pub sequence: u32,
     pub access: ShareAccess,
     pub deny: ShareDeny,
-    /// The numbers of the lock states that belong to the open.
-    pub locks: Vec<u64>,
-}
-
-/// A lock state: the locks of one owner under one open.
-#[derive(Debug)]
-pub(super) struct LockState {
-    pub client: ClientKey,
-    pub open: StateId,
-    pub owner: Box<[u8]>,
-    pub sequence: u32,
-    /// True if the owner may hold a lock: it has taken a lock, and has not released the whole file
-    /// since.
-    pub holds: bool,
-}
-
-/// The open or lock state that a state id of a client names.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Named {
-    Open(StateId),
-    Lock(u64),
 }
 
 impl States {
-    /// Removes the opens and lock states of a client that has ended.
+    /// Removes the opens of a client that has ended.
     pub(super) fn forget_client(&mut self, client: ClientKey) {
         self.opens.retain(|_, open| open.client != client);
-        self.locks.retain(|_, lock| lock.client != client);
     }
 
-    /// Records a new open or a change of an open. Returns the open's new state id.
-    pub(super) fn note_open(&mut self, client: ClientKey, opened: &Opened, asked: Asked) -> Wire {
-        let open = self.opens.entry(opened.state).or_insert_with(|| OpenState {
-            client,
-            file: opened.file,
-            sequence: 0,
-            access: asked.access,
-            deny: asked.deny,
-            locks: Vec::new(),
-        });
-        open.access = join_access(open.access, asked.access);
-        open.deny = join_deny(open.deny, asked.deny);
-        open.sequence = next(open.sequence);
-        wire_of(OPEN, opened.state.0, open.sequence)
-    }
-
-    /// Finds the open or lock state with this state id. The sequence number must be the latest one.
-    pub(super) fn find(&self, client: ClientKey, given: &Wire) -> Result<Named> {
-        let (kind, number) = parts_of(given);
-        let (named, owner, sequence) = match kind {
-            OPEN => {
-                let open = self.opens.get(&StateId(number)).ok_or(Status::BadStateId)?;
-                (Named::Open(StateId(number)), open.client, open.sequence)
-            }
-            LOCK => {
-                let lock = self.locks.get(&number).ok_or(Status::BadStateId)?;
-                (Named::Lock(number), lock.client, lock.sequence)
-            }
-            _ => return Err(Status::BadStateId),
-        };
-        if owner != client {
-            return Err(Status::BadStateId);
-        }
-        match given.sequence {
-            0 => Ok(named),
-            given if given == sequence => Ok(named),
-            given if given > sequence => Err(Status::BadStateId),
-            _ => Err(Status::OldStateId),
-        }
+    /// Returns the open with this state id of the filer, if it is for this file.
+    pub(super) fn open_for(&self, state: StateId, file: &FileHandle) -> Result<&OpenState> {
+        self.opens.get(&state).filter(|open| open.file == *file).ok_or(Status::BadStateId)
     }
 }
 
-pub(super) fn join_access(one: ShareAccess, other: ShareAccess) -> ShareAccess {
+impl OpenState {
+    /// Adds the access and the reservation of another OPEN of the same owner.
+    pub(super) fn add(&mut self, asked: Asked) {
+        self.access = join_access(self.access, asked.access);
+        self.deny = join_deny(self.deny, asked.deny);
+    }
+
+    /// Returns true if the open has at least this access and this reservation.
+    pub(super) fn includes(&self, access: ShareAccess, deny: ShareDeny) -> bool {
+        join_access(self.access, access) == self.access && join_deny(self.deny, deny) == self.deny
+    }
+}
+
+impl Service<'_, '_, '_> {
+    /// Returns the filer's client that has sent the compound.
+    pub(super) fn client(&self) -> Result<ClientKey> {
+        Ok(self.by()?.party.client)
+    }
+
+    /// Returns the client of version 4 that has sent the compound.
+    pub(super) fn nfs_client(&self) -> Result<Nfs4Client> {
+        Ok(self.c.request.as_ref().ok_or(Status::OpNotInSession)?.client)
+    }
+
+    /// Replaces the special state id that stands for the compound's current state id.
+    fn given(&self, given: &Wire) -> Result<Stateid4> {
+        let given = own_of(given);
+        match given == Stateid4::CURRENT {
+            true => self.c.current_state.as_ref().map(own_of).ok_or(Status::BadStateId),
+            false => Ok(given),
+        }
+    }
+
+    /// Checks a state id that a client has sent for an operation that accepts these kinds.
+    fn check(&self, given: &Wire, accepted: KindSet) -> Result<Checked> {
+        let (given, client) = (self.given(given)?, self.nfs_client()?);
+        let machine = &self.desk.v4.machine;
+        machine.check_state(client, &given, accepted, None).map_err(status_of_machine)
+    }
+
+    /// Returns the state that a client names by its id.
+    pub(super) fn state(&self, given: &Wire, accepted: KindSet) -> Result<StateView<'_>> {
+        match self.check(given, accepted)? {
+            Checked::State(key) => self.desk.v4.machine.state(key).ok_or(Status::BadStateId),
+            Checked::Anonymous | Checked::Bypass => Err(Status::BadStateId),
+        }
+    }
+
+    /// Returns the key and the filer's state id of the open that a client names. Fails if the open
+    /// is not for this file.
+    pub(super) fn open_of(&self, given: &Wire, file: &FileHandle) -> Result<(StateKey, StateId)> {
+        let view = self.state(given, KindSet::OPEN)?;
+        let state = StateId(view.inner);
+        self.desk.v4.states.open_for(state, file)?;
+        Ok((view.key, state))
+    }
+
+    /// Returns the filer's state id for reading, writing or truncating a file.
+    pub(super) fn io_state(&self, given: &Wire, file: &FileHandle) -> Result<StateId> {
+        let Checked::State(key) = self.check(given, KindSet::DATA)? else {
+            return Ok(StateId::ANONYMOUS);
+        };
+        let view = self.desk.v4.machine.state(key).ok_or(Status::BadStateId)?;
+        // A lock state has the same number as its open.
+        let state = StateId(view.inner);
+        match view.kind {
+            StateKind::Open | StateKind::Lock => {
+                self.desk.v4.states.open_for(state, file).map(|_| state)
+            }
+            StateKind::Delegation | StateKind::Layout => Err(Status::BadStateId),
+        }
+    }
+
+    /// Makes a state id the compound's current one, and returns it in the form of messages.
+    pub(super) fn set_state(&mut self, id: Stateid4) -> Wire {
+        let shown = wire_of(id);
+        self.c.current_state = Some(shown);
+        shown
+    }
+
+    // ---- TEST_STATEID and FREE_STATEID ------------------------------------------------
+
+    pub(super) fn test_states(&mut self, asked: &TestStateIdArgs) -> Result<Did> {
+        let client = self.nfs_client()?;
+        let machine = &self.desk.v4.machine;
+        let statuses = asked.states.iter().map(|given| {
+            let tested = machine.test_state(client, &own_of(given));
+            tested.map_or_else(status_of_machine, |()| Status::Ok)
+        });
+        let statuses = List(statuses.collect());
+        self.push(&Answer::TestStateId(Reply::Ok(TestStateIdDone { statuses })))
+    }
+
+    pub(super) fn free_state(&mut self, given: Wire) -> Result<Did> {
+        let (given, client) = (self.given(&given)?, self.nfs_client()?);
+        // Only revoked states and lock states without locks can be freed. The filer has already
+        // released what they held.
+        self.desk.v4.machine.free_state(client, &given).map_err(status_of_machine)?;
+        self.push(&Answer::FreeStateId(Status::Ok))
+    }
+}
+
+/// Converts a state id from the form of messages.
+fn own_of(wire: &Wire) -> Stateid4 {
+    Stateid4 { sequence: wire.sequence, other: wire.other }
+}
+
+/// Converts a state id to the form of messages.
+pub(super) fn wire_of(id: Stateid4) -> Wire {
+    Wire { sequence: id.sequence, other: id.other }
+}
+
+fn join_access(one: ShareAccess, other: ShareAccess) -> ShareAccess {
     match (one.reads() || other.reads(), one.writes() || other.writes()) {
         (true, true) => ShareAccess::Both,
         (false, true) => ShareAccess::Write,
@@ -107,7 +169,7 @@ pub(super) fn join_access(one: ShareAccess, other: ShareAccess) -> ShareAccess {
     }
 }
 
-pub(super) fn join_deny(one: ShareDeny, other: ShareDeny) -> ShareDeny {
+fn join_deny(one: ShareDeny, other: ShareDeny) -> ShareDeny {
     match one.number() | other.number() {
         0 => ShareDeny::None,
         1 => ShareDeny::Read,
@@ -115,28 +177,3 @@ pub(super) fn join_deny(one: ShareDeny, other: ShareDeny) -> ShareDeny {
         _ => ShareDeny::Both,
     }
 }
-
-/// Returns the state id with this kind, number and sequence number.
-pub(super) fn wire_of(kind: u8, number: u64, sequence: u32) -> Wire {
-    let mut other = [0; 12];
-    other[0] = kind;
-    other[4..].copy_from_slice(&number.to_be_bytes());
-    Wire { sequence, other }
-}
-
-pub(super) fn parts_of(wire: &Wire) -> (u8, u64) {
-    let mut number = [0; 8];
-    number.copy_from_slice(&wire.other[4..]);
-    (wire.other[0], u64::from_be_bytes(number))
-}
-
-/// Returns the next sequence number. Zero is left out, because it stands for the latest sequence
-/// number.
-pub(super) fn next(sequence: u32) -> u32 {
-    sequence.wrapping_add(1).max(1)
-}
-
-/// The kind in the state ids of opens.
-pub(super) const OPEN: u8 = 1;
-/// The kind in the state ids of lock states.
-pub(super) const LOCK: u8 = 2;

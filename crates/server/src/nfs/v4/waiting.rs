@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
-use dafs_nfs_state::Admitted;
+use dafs_nfs_state::{Admitted, StateKey};
 use dafs_nfs_wire::nfs4::{Bitmap, ReplyWriter, StateId};
 use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{Credentials, FileHandle, ShareAccess, ShareDeny};
@@ -75,9 +75,6 @@ pub(in crate::nfs) struct CallFacts {
     pub count: u32,
     /// The size in bytes of the call that contains the compound.
     pub bytes: u32,
-    /// A checksum of the operations. It shows whether a request with the same sequence number is a
-    /// repeat.
-    pub checksum: u64,
 }
 
 /// An operation that has started and not ended.
@@ -93,10 +90,10 @@ pub(in crate::nfs) enum Awaits {
     SetAttributes(Bitmap),
     /// The truncation of the file of an OPEN.
     Open(Box<Opening>),
-    /// The end of a CLOSE of the open with this state id.
-    Close(StateId),
-    /// The end of a LOCK; the value is the state id of the locks.
-    Lock(StateId),
+    /// The end of a CLOSE of this open.
+    Close(StateKey),
+    /// The end of a LOCK that belongs to this lock state.
+    Lock(StateKey),
     /// The journal record that must be durable before the reply is sent. All operations have ended.
     Record,
 }
@@ -121,6 +118,8 @@ pub(in crate::nfs) enum Ran {
 #[derive(Debug)]
 pub(in crate::nfs) struct Opening {
     pub asked: Asked,
+    /// The name of the open owner.
+    pub owner: Box<[u8]>,
     pub mask: Bitmap,
 }
 
