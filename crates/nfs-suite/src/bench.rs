@@ -261,11 +261,12 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Re
 
 /// Checks that a call fails with one of these statuses. Returns the attributes in the reply.
 pub fn refusal<T>(wanted: &[u32], result: Result<T, Fault>) -> Result<Vec<Wcc>> {
-    let expected = || wanted.iter().map(|one| status::name(*one)).collect::<Vec<_>>().join(" or ");
+    let names: Vec<_> = wanted.iter().map(|one| status::name(*one)).collect();
+    let expected = format!("expected {}", names.join(" or "));
     match result {
         Err(Fault::Status { status, wcc, .. }) if wanted.contains(&status) => Ok(wcc),
-        Err(fault) => bail!("{fault}, expected {}", expected()),
-        Ok(_) => bail!("succeeds, expected {}", expected()),
+        Err(fault) => Err(fault).context(expected),
+        Ok(_) => bail!("succeeds, {expected}"),
     }
 }
 

@@ -5,6 +5,8 @@
 use anyhow::Result;
 
 use crate::bench::{Bench, Target};
+use crate::fault::Fault;
+use crate::status::NOTSUPP;
 
 /// A test case: a row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -125,10 +127,47 @@ pub fn run(case: &Case, target: &Target, number: usize) -> Verdict {
             Verdict::Failed(format!("passes, although it is known to fail: {reason}"))
         }
         (Err(error), _) if error.is::<Skip>() => Verdict::Skipped(error.to_string()),
+        (Err(error), _) if lacks(&error).is_some() => {
+            let operation = lacks(&error).unwrap_or_default();
+            Verdict::Skipped(format!("the server does not support {operation}, which is optional"))
+        }
         (Err(error), None) => Verdict::Failed(format!("{error:#}")),
         (Err(error), Some(reason)) => Verdict::Known(format!("{error:#}"), reason),
     }
 }
+
+/// Returns the optional operation that the server does not support, if this is why a case fails.
+fn lacks(error: &anyhow::Error) -> Option<&str> {
+    match error.chain().find_map(|cause| cause.downcast_ref::<Fault>())? {
+        Fault::Status { what, status: NOTSUPP, .. } => {
+            OPTIONAL.contains(&&what[..]).then_some(&what[..])
+        }
+        _ => None,
+    }
+}
+
+/// The operations that a server may leave out (RFC 8881 section 17, RFC 7862 section 15, RFC 8276).
+const OPTIONAL: &[&str] = &[
+    "OPENATTR",
+    "DELEGPURGE",
+    "GET_DIR_DELEGATION",
+    "WANT_DELEGATION",
+    "ALLOCATE",
+    "CLONE",
+    "COPY",
+    "COPY_NOTIFY",
+    "DEALLOCATE",
+    "GETXATTR",
+    "IO_ADVISE",
+    "LISTXATTRS",
+    "OFFLOAD_CANCEL",
+    "OFFLOAD_STATUS",
+    "READ_PLUS",
+    "REMOVEXATTR",
+    "SEEK",
+    "SETXATTR",
+    "WRITE_SAME",
+];
 
 /// Runs cases one after the other, and reports each verdict.
 pub fn run_all(cases: &[Case], target: &Target, mut report: impl FnMut(&Case, &Verdict)) -> Counts {

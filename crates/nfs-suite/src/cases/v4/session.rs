@@ -59,6 +59,12 @@ fn create_guarded(name: &str) -> Op {
     ops::open(b"owner", access, 0, &how, &Claim::Name(name.into()))
 }
 
+/// Checks that a length is within its limit.
+fn at_most(what: &str, bytes: usize, limit: usize) -> Result<()> {
+    ensure!(bytes <= limit, "{what} has {bytes} bytes, more than {limit}");
+    Ok(())
+}
+
 /// Creates a session with these limits.
 fn limited(b: &mut Bench, fore: Channel) -> Result<Session> {
     let wish = Wish { fore, ..b.wish() };
@@ -328,7 +334,7 @@ pub(super) const CASES: &[Case] = &[
         let reply = s.run(&[ops::putfh(&fh), read])?;
         match reply.status {
             // A server may also succeed and return less data.
-            0 => Ok(ensure!(reply.data(1)?.1.len() < 4096, "the reply is too long")),
+            0 => at_most("the reply", reply.data(1)?.1.len(), 4096),
             _ => refusal(&[REP_TOO_BIG], reply.all_ok()).map(drop),
         }
     }),
@@ -341,7 +347,7 @@ pub(super) const CASES: &[Case] = &[
         let xid = s.send(0, true, &[ops::putfh(&fh), read])?;
         let reply = s.finish(0, xid)?;
         match reply.status {
-            0 => Ok(ensure!(reply.data(1)?.1.len() < 2048, "the reply is too long")),
+            0 => at_most("the reply", reply.data(1)?.1.len(), 2048),
             _ => refusal(&[REP_TOO_BIG_TO_CACHE], reply.all_ok()).map(drop),
         }
     }),
@@ -353,9 +359,7 @@ pub(super) const CASES: &[Case] = &[
         let list = ops::readdir(0, [0; 8], (65_536, 65_536), &[1, 20, 33]);
         let reply = s.run(&[s.dir(), list])?;
         match (reply.status, reply.results.last().map(|last| &last.body)) {
-            (0, Some(Body::Page(page))) => {
-                Ok(ensure!(page.bytes <= 2048, "the page has {} bytes", page.bytes))
-            }
+            (0, Some(Body::Page(page))) => at_most("the page", page.bytes, 2048),
             _ => refusal(&[REP_TOO_BIG], reply.all_ok()).map(drop),
         }
     }),

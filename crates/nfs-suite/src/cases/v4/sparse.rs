@@ -107,7 +107,7 @@ pub(super) const CASES: &[Case] = &[
         let (state, fh) = s.opened("f")?;
         s.ok(&[ops::putfh(&fh), ops::write(state, 0, 2, &[7; 100])])?;
         s.ok(&[ops::putfh(&fh), ops::deallocate(state, 10, 20)])?;
-        let mut wanted = vec![7; 100];
+        let mut wanted = [7; 100];
         wanted[10..30].fill(0);
         let reply = s.ok(&[ops::putfh(&fh), ops::read(state, 0, 200)])?;
         same("the data", reply.data(1)?.1, &wanted[..])

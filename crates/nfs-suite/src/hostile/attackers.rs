@@ -1,0 +1,233 @@
+//! The attackers: each breaks one rule again and again until the load ends.
+//!
+//! Invariant: an attacker ends soon after the load is over, whatever the server does.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Shared;
+use super::messages::{Generator, Random};
+use crate::fault::Fault;
+use crate::nfs3;
+use crate::nfs4::session::{Session, Wish};
+use crate::nfs4::{self, StateId, ops};
+use crate::rpc::{Auth, Call, Connection, LAST, record_of};
+use crate::xdr::Put;
+
+/// All attackers except those that send bad messages.
+pub(super) const ALL: &[fn(&Shared)] = &[
+    half_records,
+    endless_fragments,
+    slow_readers,
+    long_compounds,
+    many_clients,
+    slot_games,
+    short_connections,
+];
+
+/// The longest time that an attacker waits for the server.
+const WAIT: Duration = Duration::from_millis(200);
+/// The number of connections that an attacker holds at the same time.
+const HELD: usize = 64;
+/// The number of messages that are sent before replies are read.
+const BATCH: u64 = 32;
+/// The number of operations in a long compound.
+const OPERATIONS: usize = 10_000;
+
+fn connect(server: SocketAddr) -> Option<TcpStream> {
+    let stream = TcpStream::connect_timeout(&server, WAIT).ok()?;
+    stream.set_read_timeout(Some(WAIT)).ok()?;
+    stream.set_write_timeout(Some(WAIT)).ok()?;
+    Some(stream)
+}
+
+/// Reads what is there, without waiting. Returns false if the connection has ended.
+fn drain(stream: &mut TcpStream) -> bool {
+    let mut buffer = [0; 64 << 10];
+    if stream.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let is_open = loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break false,
+            Ok(_) => {}
+            Err(error) => break error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    };
+    is_open && stream.set_nonblocking(false).is_ok()
+}
+
+/// Sends so many bad messages, and connects again whenever the server closes the connection.
+pub(super) fn send_bad_messages(shared: &Shared, mut generator: Generator, count: u64) {
+    let mut sent = 0;
+    while sent < count && !shared.is_over() {
+        let Some(mut stream) = connect(shared.server) else { continue };
+        let mut is_open = true;
+        while is_open && sent < count && !shared.is_over() {
+            let batch: Vec<u8> =
+                (0..BATCH).flat_map(|_| record_of(&[&generator.message()])).collect();
+            is_open = stream.write_all(&batch).is_ok() && drain(&mut stream);
+            sent += BATCH;
+            shared.sent.fetch_add(BATCH, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Holds connections on which half of a record has arrived.
+fn half_records(shared: &Shared) {
+    let record = record_of(&[&[7; 4096]]);
+    let mut random = Random::new(1);
+    let mut held = Vec::new();
+    while !shared.is_over() {
+        let Some(mut stream) = connect(shared.server) else { continue };
+        let length = 1 + random.below(record.len() as u64 - 1) as usize;
+        // A record of a megabyte is announced, and some bytes of it follow.
+        let mark = (LAST | 1 << 20).to_be_bytes();
+        let _ = match random.below(2) {
+            0 => stream.write_all(&record[..length]),
+            _ => stream.write_all(&[&mark[..], &record[4..length.max(4)]].concat()),
+        };
+        held.push(stream);
+        if held.len() > HELD {
+            held.remove(0);
+        }
+        shared.acted();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sends records whose last fragment never comes.
+fn endless_fragments(shared: &Shared) {
+    let small = [&4_u32.to_be_bytes()[..], &[0; 4]].concat().repeat(256);
+    let empty = [0_u8; 4].repeat(256);
+    let large = [&(64_u32 << 10).to_be_bytes()[..], &vec![7; 64 << 10]].concat();
+    for kind in [&small, &empty, &large].into_iter().cycle() {
+        let Some(mut stream) = connect(shared.server) else { continue };
+        for _ in 0..4096 {
+            if shared.is_over() {
+                return;
+            }
+            if stream.write_all(kind).is_err() {
+                break;
+            }
+            shared.acted();
+        }
+    }
+}
+
+/// Asks for much data on many connections and reads none of it.
+fn slow_readers(shared: &Shared) {
+    let arguments = Put::new().opaque(&shared.file).u64(0).u32(1 << 20).0;
+    let call = Call::new(nfs3::PROGRAM, 3, 6, &Auth::user(0), arguments);
+    let calls: Vec<u8> =
+        (0..BATCH as u32).flat_map(|xid| record_of(&[&call.encode(xid)])).collect();
+    let mut held: Vec<TcpStream> = Vec::new();
+    while !shared.is_over() {
+        let Some(mut stream) = connect(shared.server) else { continue };
+        let _ = stream.write_all(&calls);
+        held.push(stream);
+        if held.len() > HELD {
+            held.remove(0);
+        }
+        // The last ones read a little, so that the server goes on to write.
+        let mut buffer = [0; 512];
+        for stream in held.iter_mut().rev().take(4) {
+            let _ = stream.set_nonblocking(true);
+            let _ = stream.read(&mut buffer);
+        }
+        shared.acted();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends compounds of 10,000 operations, with and without a session.
+fn long_compounds(shared: &Shared) {
+    let mut session = session(shared, b"long compounds");
+    let kinds = [ops::putrootfh(), ops::getattr(&[1, 3, 4]), ops::bare(9999), ops::getfh()];
+    for op in kinds.iter().cycle() {
+        if shared.is_over() {
+            return;
+        }
+        let mut all = vec![op.clone(); OPERATIONS];
+        if let Some(session) = &session {
+            all.insert(0, session.sequence(0, true));
+            all.insert(1, ops::putrootfh());
+        }
+        let Ok(mut connection) = connection(shared) else { continue };
+        let call = nfs4::call_of(&Auth::user(0), &[b't'; 1024], 1, &all);
+        let is_new = matches!(connection.call(&call).as_deref(), Ok([0, 0, 0, 0, ..]));
+        shared.acted();
+        match session.as_mut() {
+            Some(session) if is_new => session.next[0] += 1,
+            Some(_) => {}
+            None => session = self::session(shared, b"long compounds"),
+        }
+    }
+}
+
+/// Makes clients of version 4.1 that never come back.
+fn many_clients(shared: &Shared) {
+    let mut random = Random::new(2);
+    while !shared.is_over() {
+        let Ok(mut connection) = connection(shared) else { continue };
+        for _ in 0..BATCH {
+            let owner = random.next().to_be_bytes().repeat(100);
+            let wish = Wish::new(&owner, Auth::user(random.below(1000) as u32), 1);
+            let Ok(client) = nfs4::session::exchange(&mut connection, &wish) else { break };
+            if random.below(4) == 0 {
+                let number = client.sequence;
+                let _ = nfs4::session::create(&mut connection, &wish, client.id, number);
+            }
+            shared.acted();
+        }
+    }
+}
+
+/// Uses wrong numbers, wrong slots, and repeats with other operations.
+fn slot_games(shared: &Shared) {
+    let mut random = Random::new(3);
+    while !shared.is_over() {
+        let Some(mut session) = session(shared, b"slot games") else { continue };
+        for _ in 0..1000 {
+            if shared.is_over() {
+                break;
+            }
+            let (number, slot) = (random.below(6) as u32, random.odd() % 20);
+            let sequence =
+                ops::sequence(session.created.id, number, slot, random.odd(), number % 2 == 0);
+            let read = ops::read(StateId::ANONYMOUS, 0, 1 << 20);
+            let all = [sequence, ops::putrootfh(), ops::getattr(&[random.odd() % 100]), read];
+            let count = 1 + random.below(4) as usize;
+            let call = nfs4::call_of(&Auth::user(0), b"", 1, &all[..count]);
+            if session.connection.call(&call).is_err() {
+                break;
+            }
+            shared.acted();
+        }
+    }
+}
+
+/// Connects and disconnects.
+fn short_connections(shared: &Shared) {
+    while !shared.is_over() {
+        for _ in 0..BATCH {
+            drop(connect(shared.server));
+            shared.acted();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn connection(shared: &Shared) -> Result<Connection, Fault> {
+    let mut connection = Connection::open(shared.server)?;
+    connection.set_patience(1)?;
+    Ok(connection)
+}
+
+fn session(shared: &Shared, owner: &[u8]) -> Option<Session> {
+    let mut session = Session::start(shared.server, &Wish::new(owner, Auth::user(0), 1)).ok()?;
+    session.connection.set_patience(1).ok()?;
+    Some(session)
+}
