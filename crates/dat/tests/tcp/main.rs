@@ -6,6 +6,7 @@
 //! - `revoked`: memory is invalidated meanwhile.
 //! - `setup`: MPA start-up frames over a plain socket; `frames`: the length of frames.
 //! - `crowd`: many connections at once; `shared`: the same for interfaces that share them.
+//! - `records`: connections that carry records instead of DAFS messages.
 //! - `tls`: authentication by certificates, and hostile peers.
 //!
 //! `peer` is the peer of `growing`, `awaited` and `revoked`.
@@ -20,6 +21,7 @@ mod growing;
 mod mispredicted;
 mod peer;
 mod ready;
+mod records;
 mod revoked;
 mod setup;
 mod shared;
