@@ -110,3 +110,48 @@ fn an_identity_counts_where_it_is_let() {
     assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::Access));
     assert_eq!(make(&place.store, &me(), b"two"), Ok(me().uid()));
 }
+
+#[test]
+fn an_export_with_slashes_in_its_name_is_at_the_end_of_virtual_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = LocalConfig::new(".", directory.path().join("state"));
+    config.exports.clear();
+    for (index, name) in ["srv/a", "srv/deep/b", "srv"].into_iter().enumerate() {
+        let path = directory.path().join(index.to_string());
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("file"), name).unwrap();
+        config.exports.push(Export::new(name, path));
+    }
+    let store = LocalStore::new(&config).unwrap();
+    let handle = |store: &dyn Store, path: &[&[u8]]| find(store, path);
+    // A caller that sees the export `srv` gets it, and not the virtual directory with its name.
+    assert_eq!(names(&store), ["srv"]);
+    handle(&store, &[b"srv", b"file"]).unwrap();
+    assert_eq!(handle(&store, &[b"srv", b"a"]), Err(StoreError::NotFound));
+    // Other callers reach the exports beneath it.
+    let open = ExportTerms::open;
+    let part = store.on_terms(&[open(), open(), hidden()]).unwrap();
+    assert_eq!(names(&*part), ["srv"]);
+    let virtual_one = handle(&*part, &[b"srv", b"deep"]).unwrap();
+    let export = handle(&*part, &[b"srv", b"deep", b"b"]).unwrap();
+    handle(&*part, &[b"srv", b"a", b"file"]).unwrap();
+    let parent = |handle| part.lookup_parent(&me(), &handle).unwrap().handle;
+    assert_eq!(parent(export), virtual_one);
+    assert_eq!(parent(parent(virtual_one)), part.root(&me()).unwrap().handle);
+    assert_eq!(part.remove(&me(), &virtual_one, b"b").map(|_| ()), Err(StoreError::ReadOnly));
+    // A caller that sees no export beneath a directory does not see the directory.
+    let less = store.on_terms(&[open(), hidden(), hidden()]).unwrap();
+    assert_eq!(handle(&*less, &[b"srv", b"deep"]), Err(StoreError::NotFound));
+    // Handles remain valid after a restart, and a single such export is not the root.
+    config.exports.truncate(2);
+    let again = LocalStore::new(&config).unwrap();
+    assert_eq!(again.attributes(&me(), &virtual_one).map(|found| found.link_count), Ok(3));
+    config.exports.truncate(1);
+    let single = LocalStore::new(&config).unwrap();
+    assert_eq!(names(&single), ["srv"]);
+    assert_eq!(single.attributes(&me(), &virtual_one).map(|_| ()), Err(StoreError::Stale));
+    for name in ["/srv", "srv/", "a//b", "a/../b"] {
+        config.exports[0].name = name.into();
+        assert!(LocalStore::new(&config).is_err(), "{name}");
+    }
+}

@@ -338,7 +338,7 @@ impl LocalStore {
         match self.resolve(handle)? {
             Target::Attributes(node) => Ok(Some(node)),
             Target::Attribute(..) => Err(StoreError::NotDirectory),
-            Target::VirtualRoot | Target::Node(_) => Ok(None),
+            Target::Virtual(_) | Target::Node(_) => Ok(None),
         }
     }
 }

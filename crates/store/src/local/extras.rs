@@ -102,7 +102,7 @@ impl LocalStore {
         handle: &FileHandle,
     ) -> Result<FileSystemAttributes> {
         let node = match self.resolve(handle)? {
-            Target::VirtualRoot => self.exports[0].root.clone(),
+            Target::Virtual(_) => self.exports[0].root.clone(),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => node,
         };
         // Query a directory of the file system, because a symbolic link yields fewer attributes.

@@ -4,7 +4,6 @@
 //! to 2. Local file systems keep these offsets valid while entries are added and removed.
 
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStringExt;
 
 use dafs_types::permission::{EXECUTE, READ};
 use dafs_types::{CookieVerifier, Credentials, FileHandle, ReaddirCookie};
@@ -27,7 +26,7 @@ impl LocalStore {
             return Err(StoreError::BadCookie);
         }
         match self.resolve(directory)? {
-            Target::VirtualRoot => self.list_exports(request, verifier),
+            Target::Virtual(index) => self.list_virtual(index, request, verifier),
             Target::Attributes(node) => self.list_attributes(who, &node, request, verifier),
             Target::Attribute(..) => Err(StoreError::NotDirectory),
             Target::Node(node) => {
@@ -80,31 +79,6 @@ impl LocalStore {
             }
         }
     }
-
-    fn list_exports(&self, request: &ListRequest, verifier: CookieVerifier) -> Result<ListPage> {
-        let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
-        let mut budget = Budget::new(request);
-        let start = request.cookie.0.saturating_sub(FIRST) as usize;
-        for (index, export) in self.exports.iter().enumerate().skip(start) {
-            if !self.is_visible(&export.root.handle) {
-                continue;
-            }
-            if !budget.take(export.name.len()) {
-                return budget.end(page);
-            }
-            let attributes = sys::status(export.root.fd())?.attributes;
-            page.entries.push(ListEntry {
-                cookie: ReaddirCookie(index as u64 + 1 + FIRST),
-                name: export.name.clone().into_vec(),
-                file_id: attributes.file_id,
-                object: request
-                    .want_objects
-                    .then_some(Object { handle: export.root.handle, attributes }),
-            });
-        }
-        page.is_end = true;
-        Ok(page)
-    }
 }
 
 /// The number of entries and of bytes for which a page still has room.
@@ -133,7 +107,7 @@ impl Budget {
 }
 
 /// The first cookie that a store may use. The protocol reserves 0 to 2.
-const FIRST: u64 = 3;
+pub(super) const FIRST: u64 = 3;
 const BUFFER_BYTES: usize = 32 << 10;
 const BUFFER_BYTES_MIN: usize = 2 << 10;
 /// The size in bytes of the kernel's buffer for one directory entry with the longest name.

@@ -20,6 +20,7 @@ mod search;
 mod sys;
 mod table;
 mod user_xattrs;
+mod virtual_tree;
 mod xattr;
 
 use std::borrow::Cow;
@@ -44,15 +45,17 @@ use file::LocalFile;
 use mounts::{Beneath, Medium, MountPoint, mount_points};
 use node::Node;
 use own_directories::OwnDirectories;
-use seal::{Facet, Identity, Parts, Sealer};
+use seal::{Parts, Sealer};
 use search::Searches;
 use table::{Hints, NodeTable};
+use virtual_tree::VirtualTree;
 
 /// One exported directory and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The name in the virtual root: any bytes except a slash and NUL. The name is part of the
-    /// export's handles, so renaming an export makes its handles stale.
+    /// The name in the virtual root: any bytes except NUL. A name with slashes, such as `srv/home`,
+    /// is a path in a tree of virtual directories. The name is part of the export's handles, so
+    /// renaming an export makes its handles stale.
     pub name: OsString,
     /// The path of the directory.
     pub path: PathBuf,
@@ -120,8 +123,8 @@ impl Squash {
 /// The configuration of a [`LocalStore`].
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// The exports. The root of a single export is the root of the name space. Several exports are
-    /// listed by a virtual directory.
+    /// The exports. The root of a single export is the root of the name space, unless its name has
+    /// a slash. Several exports are listed by virtual directories.
     pub exports: Vec<Export>,
     /// The directory that contains the key for signing handles; the key file has mode 0600. Handles
     /// stay valid as long as this directory exists. If the directory is beneath an export, no
@@ -195,7 +198,7 @@ pub struct Shared {
     sealer: Sealer,
     /// The server's own directories, which clients may neither enter nor move.
     own_directories: OwnDirectories,
-    virtual_root: FileHandle,
+    virtual_tree: VirtualTree,
     nodes: Mutex<NodeTable>,
     hints: Mutex<Hints>,
     searches: Searches,
@@ -256,11 +259,9 @@ impl LocalStore {
             .map_err(|source| StartError::State { path: config.state_directory.clone(), source })?;
         let export_ids: Vec<u64> =
             config.exports.iter().map(|export| sealer.export_id(export.name.as_bytes())).collect();
-        let (identity, facet) = (Identity::VirtualRoot, Facet::Object);
-        let virtual_root = Parts { export: 0, file_system: 0, identity, facet };
         let shared = Shared {
             exports: Vec::new(),
-            virtual_root: sealer.seal(&virtual_root),
+            virtual_tree: VirtualTree::default(),
             export_ids,
             sealer,
             own_directories: OwnDirectories::of(&config.state_directory),
@@ -284,6 +285,9 @@ impl LocalStore {
             store
                 .add_export(index, export)
                 .map_err(|source| StartError::Export { path: export.path.clone(), source })?;
+        }
+        if let Some(shared) = Arc::get_mut(&mut store.shared) {
+            shared.virtual_tree = VirtualTree::new(&shared.sealer, &shared.exports);
         }
         Ok(store)
     }
@@ -322,7 +326,7 @@ impl LocalStore {
     }
 
     fn has_virtual_root(&self) -> bool {
-        self.exports.len() > 1
+        self.exports.len() > 1 || self.exports[0].name.as_bytes().contains(&b'/')
     }
 
     /// Returns the entry of an object in the table of open files, if it has one.
@@ -470,8 +474,11 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
     }
     for (index, export) in exports.iter().enumerate() {
         let name = &export.name;
-        let what = if crate::name::check(name.as_bytes()).is_err() {
-            "is not a file name"
+        let parts = name.as_bytes().split(|byte| *byte == b'/');
+        let what = if parts.clone().any(|part| crate::name::check(part).is_err())
+            || parts.count() > DEPTH_MAX
+        {
+            "is neither a file name nor a path without a slash at its ends"
         } else if exports[..index].iter().any(|other| other.name == *name) {
             "is used twice"
         } else {
@@ -535,6 +542,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub const DESCRIPTOR_COUNT_MAX: usize = 16_384;
 /// The default of [`LocalConfig::search_entry_count_max`].
 pub const SEARCH_ENTRY_COUNT_MAX: usize = 1_000_000;
+/// The maximum number of components in the name of an export.
+const DEPTH_MAX: usize = 64;
 /// The maximum number of exports of a server.
 const EXPORT_COUNT_MAX: usize = 256;
 /// The maximum number of file systems mounted beneath exports that the store supports.

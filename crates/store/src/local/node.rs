@@ -71,8 +71,8 @@ pub(super) struct Inode {
 
 /// The object that a handle names.
 pub(super) enum Target {
-    /// The directory that lists the exports.
-    VirtualRoot,
+    /// A virtual directory, by its index in the tree.
+    Virtual(usize),
     Node(Arc<Node>),
     /// The directory of the named attributes of this object.
     Attributes(Arc<Node>),
@@ -89,9 +89,9 @@ impl LocalStore {
             return Ok(Target::Node(node));
         }
         let parts = self.sealer.open(handle).ok_or(StoreError::BadHandle)?;
-        if parts.identity == Identity::VirtualRoot {
-            let is_ours = self.has_virtual_root() && parts.export == 0;
-            return if is_ours { Ok(Target::VirtualRoot) } else { Err(StoreError::Stale) };
+        if let Identity::Virtual(_) = parts.identity {
+            let found = self.virtual_tree.with_handle(handle).filter(|_| self.has_virtual_root());
+            return found.map(Target::Virtual).ok_or(StoreError::Stale);
         }
         if parts.facet != Facet::Object {
             let object = self.sealer.seal(&Parts { facet: Facet::Object, ..parts });
@@ -120,7 +120,7 @@ impl LocalStore {
         let node = match parts.identity {
             Identity::Kernel(kernel) => self.open_kernel(export, &parts, &kernel, handle)?,
             Identity::Inode { .. } => self.find(export, handle)?,
-            Identity::VirtualRoot => return Err(StoreError::Stale),
+            Identity::Virtual(_) => return Err(StoreError::Stale),
         };
         lock(&self.nodes).insert(node.clone());
         Ok(Target::Node(node))
@@ -145,7 +145,7 @@ impl LocalStore {
     pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
         match self.resolve(handle)? {
             Target::Node(node) => Ok(node),
-            Target::VirtualRoot => Err(StoreError::ReadOnly),
+            Target::Virtual(_) => Err(StoreError::ReadOnly),
             Target::Attributes(_) | Target::Attribute(..) => Err(StoreError::NotSupported),
         }
     }

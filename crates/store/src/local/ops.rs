@@ -5,7 +5,6 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use dafs_types::limits::LINK_TEXT_BYTES_MAX;
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
-    ShareAccess, Timestamp,
+    ShareAccess,
 };
 use rustix::fs::{AtFlags, RenameFlags};
 
@@ -37,27 +36,6 @@ use crate::xattrs::{XattrListRequest, XattrPage};
 impl LocalStore {
     fn object(node: &Node, status: &Status) -> Object {
         Object { handle: node.handle, attributes: status.attributes }
-    }
-
-    fn virtual_root(&self) -> Object {
-        let time = Timestamp::default();
-        let attributes = Attributes {
-            kind: ObjectType::Directory,
-            mode: 0o555,
-            uid: 0,
-            gid: 0,
-            link_count: 2 + self.exports.len() as u32,
-            change: self.started,
-            size: 0,
-            file_id: 1,
-            space_used: 0,
-            time_access: time,
-            time_create: None,
-            time_metadata: time,
-            time_modify: time,
-            device: Default::default(),
-        };
-        Object { handle: self.virtual_root, attributes }
     }
 }
 
@@ -125,7 +103,7 @@ impl Store for LocalStore {
 
     fn root(&self, _who: &Credentials) -> Result<Object> {
         if self.has_virtual_root() {
-            return Ok(self.virtual_root());
+            return Ok(self.virtual_directory(0));
         }
         let root = &self.exports[0].root;
         if !self.is_visible(&root.handle) {
@@ -138,12 +116,7 @@ impl Store for LocalStore {
         name::check(name)?;
         let who = &*self.entering(who, directory);
         match self.resolve(directory)? {
-            Target::VirtualRoot => {
-                let mut visible = self.exports.iter().filter(|e| self.is_visible(&e.root.handle));
-                let wanted = visible.find(|e| e.name.as_bytes() == name);
-                let root = &wanted.ok_or(StoreError::NotFound)?.root;
-                Ok(Self::object(root, &sys::status(root.fd())?))
-            }
+            Target::Virtual(index) => self.lookup_virtual(index, name),
             Target::Node(parent) => {
                 self.check_directory(who, &parent, EXECUTE)?;
                 let (node, status) = self.child(&parent, name)?;
@@ -158,7 +131,7 @@ impl Store for LocalStore {
         let who = &*self.entering(who, directory);
         let node = match self.resolve(directory)? {
             Target::Node(node) => node,
-            Target::VirtualRoot => return Err(StoreError::NotFound),
+            Target::Virtual(index) => return self.parent_of_virtual(index),
             // The parent of an attribute directory is the object that has the attributes.
             Target::Attributes(node) => return Ok(Self::object(&node, &self.live_status(&node)?)),
             Target::Attribute(..) => return Err(StoreError::NotDirectory),
@@ -166,7 +139,7 @@ impl Store for LocalStore {
         self.check_directory(who, &node, EXECUTE)?;
         if node.handle == self.exports[node.export].root.handle {
             return if self.has_virtual_root() {
-                Ok(self.virtual_root())
+                Ok(self.parent_of_export(node.export))
             } else {
                 Err(StoreError::NotFound)
             };
@@ -186,7 +159,7 @@ impl Store for LocalStore {
 
     fn attributes(&self, _who: &Credentials, handle: &FileHandle) -> Result<Attributes> {
         match self.resolve(handle)? {
-            Target::VirtualRoot => Ok(self.virtual_root().attributes),
+            Target::Virtual(index) => Ok(self.virtual_directory(index).attributes),
             Target::Node(node) => Ok(self.live_status(&node)?.attributes),
             Target::Attributes(node) => {
                 let found = self.live_status(&node)?.attributes;
@@ -210,7 +183,7 @@ impl Store for LocalStore {
                 let after = self.change_attribute(who, &node, number, changes)?;
                 return Ok(Altered { before, after });
             }
-            Target::VirtualRoot => return Err(StoreError::ReadOnly),
+            Target::Virtual(_) => return Err(StoreError::ReadOnly),
             Target::Attributes(_) => return Err(StoreError::NotSupported),
         };
         self.check_writable(&node)?;
@@ -245,7 +218,7 @@ impl Store for LocalStore {
         let who = &*self.entering(who, handle);
         match self.resolve(handle)? {
             Target::Node(node) => self.node_extras(who, &node, wanted),
-            Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
+            Target::Virtual(_) | Target::Attributes(_) | Target::Attribute(..) => {
                 let named_attributes = wanted.named_attributes.then_some(false);
                 Ok(Extras { named_attributes, ..Extras::default() })
             }
@@ -282,8 +255,8 @@ impl Store for LocalStore {
     ) -> Result<AccessMask> {
         let who = &*self.entering(who, handle);
         let (node, kind) = match self.resolve(handle)? {
-            Target::VirtualRoot => {
-                let found = self.virtual_root().attributes;
+            Target::Virtual(index) => {
+                let found = self.virtual_directory(index).attributes;
                 return Ok(Guard::new(&found, None).access(who) & wanted);
             }
             Target::Node(node) => (node, None),
@@ -321,7 +294,7 @@ impl Store for LocalStore {
         let who = &*self.entering(who, handle);
         let node = match self.resolve(handle)? {
             Target::Node(node) => node,
-            Target::VirtualRoot | Target::Attributes(_) => return Err(StoreError::IsDirectory),
+            Target::Virtual(_) | Target::Attributes(_) => return Err(StoreError::IsDirectory),
             Target::Attribute(node, number) => {
                 let file = self.open_attribute(who, &node, number, access)?;
                 let version = file.version()?;
@@ -349,7 +322,7 @@ impl Store for LocalStore {
                     now = sys::millis();
                     parent
                 }
-                Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
+                Target::Virtual(_) | Target::Attributes(_) | Target::Attribute(..) => {
                     return open_by_creating(self, who, directory, name, access);
                 }
             },
@@ -535,7 +508,7 @@ impl Store for LocalStore {
     fn sync(&self, handle: &FileHandle) -> Result<()> {
         // The list of exports is part of the configuration, so nothing needs a sync.
         match self.resolve(handle)? {
-            Target::VirtualRoot => Ok(()),
+            Target::Virtual(_) => Ok(()),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => {
                 self.sync_node(&node)
             }

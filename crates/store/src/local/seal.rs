@@ -32,8 +32,8 @@ pub(super) enum Identity {
     Kernel(KernelHandle),
     /// By inode number and creation time, because an inode number is reused after a removal.
     Inode { number: u64, birth: Timestamp },
-    /// The directory that lists several exports.
-    VirtualRoot,
+    /// A virtual directory that leads to exports. The integer is a hash of its path; 0 is the root.
+    Virtual(u64),
 }
 
 /// What a handle names: an object, the directory of the object's named attributes, or one named
@@ -55,7 +55,7 @@ impl Identity {
         match self {
             Self::Kernel(handle) => handle.bytes().len() <= ATTRIBUTE_AT - 8,
             Self::Inode { .. } => true,
-            Self::VirtualRoot => false,
+            Self::Virtual(_) => false,
         }
     }
 }
@@ -132,6 +132,12 @@ impl Sealer {
         self.hash(b"export", name)
     }
 
+    /// Returns the number that stands for a virtual directory in handles. It is not 0, which stands
+    /// for the root.
+    pub(super) fn virtual_number(&self, path: &[u8]) -> u64 {
+        self.hash(b"virtual", path).max(1)
+    }
+
     /// Returns a hash of the name of a named attribute. A handle has no room for the name itself.
     pub(super) fn name_number(&self, name: &[u8]) -> u64 {
         self.hash(b"attribute", name)
@@ -167,7 +173,10 @@ impl Sealer {
                 id[16..24].copy_from_slice(&birth.seconds.to_le_bytes());
                 id[24..28].copy_from_slice(&birth.nanoseconds.to_le_bytes());
             }
-            Identity::VirtualRoot => id[0] = FORM_VIRTUAL_ROOT,
+            Identity::Virtual(number) => {
+                id[0] = FORM_VIRTUAL;
+                id[8..16].copy_from_slice(&number.to_le_bytes());
+            }
         }
         match parts.facet {
             Facet::Object => {}
@@ -205,7 +214,7 @@ impl Sealer {
                     nanoseconds: u32::from_le_bytes(id[24..28].try_into().ok()?),
                 },
             },
-            FORM_VIRTUAL_ROOT => Identity::VirtualRoot,
+            FORM_VIRTUAL => Identity::Virtual(number(&id[8..16])?),
             _ => return None,
         };
         let facet = match id[2] {
@@ -234,7 +243,7 @@ const EXPORT_MASK: u64 = (1 << 48) - 1;
 const FILE_NUMBER_TOP: u64 = 1 << 51;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;
-const FORM_VIRTUAL_ROOT: u8 = 3;
+const FORM_VIRTUAL: u8 = 3;
 const FACET_DIRECTORY: u8 = 1;
 const FACET_ATTRIBUTE: u8 = 2;
 /// The offset of the hash of an attribute's name in the last 48 bytes of a handle.

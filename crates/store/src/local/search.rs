@@ -229,7 +229,7 @@ impl<'s> Walk<'s> {
                 let Ok(status) = sys::status(fd.as_fd()) else { return };
                 status.attributes.file_id
             }
-            Identity::VirtualRoot => return,
+            Identity::Virtual(_) => return,
         };
         let same = self.wanted.entry(number).or_default();
         if !same.contains(&object) {
