@@ -71,8 +71,8 @@ impl RangeTask {
     }
 
     /// Returns the files of the task.
-    pub fn files(&self) -> impl Iterator<Item = CachedFile> + use<> {
-        [Some(self.target.file), self.source.map(|source| source.file)].into_iter().flatten()
+    pub fn files(&self) -> [Option<CachedFile>; 2] {
+        [Some(self.target.file), self.source.map(|source| source.file)]
     }
 
     /// Returns true if the task changes its file.
@@ -98,6 +98,14 @@ impl RangeTask {
         let range = dafs_filer::locks::ByteRange::new(offset, left.max(1));
         let changes = Some(self.undo_seen);
         self.changes_file().then_some(Reach { file: self.target.file, range, changes })
+    }
+
+    /// Returns the range of the source that a copy may still read.
+    pub fn source_reach(&self) -> Option<Reach> {
+        let source = self.source?;
+        let (offset, left) = (source.offset + self.done, self.length - self.done);
+        let range = dafs_filer::locks::ByteRange::new(offset, left.max(1));
+        Some(Reach { file: source.file, range, changes: None })
     }
 
     /// Returns the commit that must end before the work can continue.
@@ -304,7 +312,7 @@ impl Files<'_> {
                 (_, Ok(value)) => return Some(self.end_range_task(task, Ok(value))),
             }
         }
-        let is_barred = task.files().any(|file| self.is_barred(by, file));
+        let is_barred = task.files().into_iter().flatten().any(|file| self.is_barred(by, file));
         let may = if is_barred { Err(Fault::Fenced) } else { self.check_locks_again(task) };
         may.err().map(|fault| self.end_range_task(task, Err(fault)))
     }
@@ -362,7 +370,7 @@ impl Files<'_> {
             Err(_) if task.done > 0 => self.ranged(task.kind, file, task.done),
             Err(fault) => Outcome::failed(fault),
         };
-        for file in task.files() {
+        for file in task.files().into_iter().flatten() {
             self.cache.close(file);
         }
         outcome

@@ -39,6 +39,8 @@ impl Reach {
 #[derive(Debug, Default)]
 pub struct UnderWay {
     slots: Vec<Option<Reach>>,
+    /// The ranges of source files that copies may still read.
+    sources: Vec<(TaskId, Reach)>,
 }
 
 impl UnderWay {
@@ -51,8 +53,16 @@ impl UnderWay {
         self.slots[index] = reach;
     }
 
+    /// Adds the range of a source file that a waiting copy may still read.
+    pub fn enter_source(&mut self, id: TaskId, reach: Reach) {
+        self.sources.push((id, reach));
+    }
+
     /// Removes a request that no longer waits.
     pub fn leave(&mut self, id: TaskId) {
+        if !self.sources.is_empty() {
+            self.sources.retain(|(other, _)| *other != id);
+        }
         if let Some(slot) = self.slots.get_mut(id.0 as usize) {
             *slot = None;
         }
@@ -60,7 +70,8 @@ impl UnderWay {
 
     /// Iterates over the accesses that waiting requests may still make to a file.
     fn on(&self, file: CachedFile) -> impl Iterator<Item = &Reach> {
-        self.slots.iter().flatten().filter(move |reach| reach.file == file)
+        let sources = self.sources.iter().map(|(_, reach)| reach);
+        self.slots.iter().flatten().chain(sources).filter(move |reach| reach.file == file)
     }
 
     /// Returns true if a read or write of a waiting request conflicts with a lock of this range and
@@ -84,5 +95,54 @@ impl UnderWay {
     /// Returns true if a waiting request may still change the file.
     pub fn is_changing(&self, file: CachedFile) -> bool {
         self.on(file).any(|reach| reach.changes.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dafs_store::cache::{Cache, CacheConfig};
+    use dafs_store::memory::{MemoryLimits, MemoryStore};
+    use dafs_store::{AttributeChanges, Store};
+    use dafs_types::{CreateMode, Credentials, ShareAccess};
+
+    use super::*;
+    use crate::undo::gate::undo_seen;
+
+    fn files(count: usize) -> Vec<CachedFile> {
+        let store = MemoryStore::new(MemoryLimits { bytes_max: 1000, object_count_max: 10 });
+        let mut cache = Cache::new(CacheConfig::default()).unwrap();
+        let who = Credentials::superuser();
+        let top = store.root(&who).unwrap().handle;
+        let (mode, none) = (CreateMode::Guarded, AttributeChanges::default());
+        let make = |number: usize| {
+            let name = number.to_string();
+            let access = ShareAccess::Both;
+            let (_, file) =
+                store.create_file(&who, &top, name.as_bytes(), mode, &none, access).unwrap();
+            let version = file.version().unwrap();
+            cache.open(file, version).unwrap()
+        };
+        (0..count).map(make).collect()
+    }
+
+    #[test]
+    fn a_copy_stands_in_the_way_of_locks_on_both_of_its_files() {
+        let [source, target] = files(2)[..] else { panic!("two files") };
+        let mut under_way = UnderWay::default();
+        let id = TaskId(3);
+        under_way.enter(id, Some(Reach::of(target, (100, 10), Some(undo_seen(&None)))));
+        under_way.enter_source(id, Reach::of(source, (0, 10), None));
+        let waits = |under_way: &UnderWay, file, from, mode| {
+            under_way.has_conflicting(file, ByteRange::new(from, 5).unwrap(), mode)
+        };
+        assert!(waits(&under_way, source, 5, LockMode::Write));
+        assert!(!waits(&under_way, source, 5, LockMode::Read), "two may read");
+        assert!(!waits(&under_way, source, 10, LockMode::Write));
+        assert!(waits(&under_way, target, 105, LockMode::Read));
+        assert!(!waits(&under_way, target, 5, LockMode::Write));
+        assert!(under_way.is_changing(target) && !under_way.is_changing(source));
+        under_way.leave(id);
+        assert!(!waits(&under_way, source, 5, LockMode::Write));
+        assert!(!waits(&under_way, target, 105, LockMode::Read));
     }
 }

@@ -191,6 +191,15 @@ impl Work {
         }
     }
 
+    /// Returns all files that the task works on.
+    pub(crate) fn files(&self) -> impl Iterator<Item = CachedFile> + use<> {
+        let [first, second] = match self {
+            Work::Range(task) => task.files(),
+            other => [other.file(), None],
+        };
+        first.into_iter().chain(second)
+    }
+
     /// Returns the range of the file that the task may still access while it waits. `None` if the
     /// task accesses no range.
     fn reach(&self) -> Option<Reach> {
@@ -338,6 +347,11 @@ impl Tasks {
     /// Parks a task under a reserved id.
     pub(crate) fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
         self.under_way.enter(id, task.work.reach());
+        if let Work::Range(range) = &task.work
+            && let Some(reach) = range.source_reach()
+        {
+            self.under_way.enter_source(id, reach);
+        }
         self.slots[id.0 as usize] = Some(task);
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),

@@ -328,8 +328,8 @@ impl Reactor<'_> {
         for id in parked {
             // Resuming the previous task may have ended other tasks or started new ones.
             let Some(task) = self.shared.tasks.get(id) else { continue };
-            let (answer, Some(file)) = (task.reply_to, task.work.file()) else { continue };
-            if self.is_barred(answer, file) && self.shared.tasks.unlist(id) {
+            let (answer, mut files) = (task.reply_to, task.work.files());
+            if files.any(|file| self.is_barred(answer, file)) && self.shared.tasks.unlist(id) {
                 self.resume(id, None);
             }
         }

@@ -60,6 +60,10 @@ impl File for Ticking {
         self.stamp();
         self.inner.set_size(size)
     }
+    fn deallocate(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.stamp();
+        self.inner.deallocate(offset, length)
+    }
 }
 
 fn time_of(clock: ClockId) -> Timestamp {
@@ -253,6 +257,24 @@ impl Server {
         }
     }
 
+    /// Makes a hole in the file, which then has other bytes than before.
+    fn punch(&mut self, while_under_way: impl FnOnce(&mut Self)) {
+        self.write();
+        loop {
+            self.commit();
+            match self.cache.work_on_range(self.open, RangeWork::Deallocate, (3, 5)) {
+                RangeStep::Job(job) => {
+                    let done = job.run_in_parts(|| ());
+                    while_under_way(self);
+                    let _ = self.cache.on_ranged(&done);
+                    return;
+                }
+                RangeStep::Dirty => {}
+                RangeStep::Wait => panic!("nothing is under way"),
+            }
+        }
+    }
+
     fn change_mode(&self) {
         let mode = 0o600 + (self.next % 8) as u32;
         let changes = AttributeChanges { mode: Some(mode), ..AttributeChanges::default() };
@@ -442,7 +464,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn no_number_goes_back_as_long_as_the_server_lives(
-        steps in prop::collection::vec(0..12u8, 1..60),
+        steps in prop::collection::vec(0..13u8, 1..60),
     ) {
         let mut server = Server::steady();
         for step in steps {
@@ -453,7 +475,8 @@ proptest! {
                 5 => server.deliver(),
                 6 => server.evict_at_rest(),
                 7 => server.cut(|_| ()),
-                8..10 => pass_tick(),
+                8 => server.punch(|_| ()),
+                9..11 => pass_tick(),
                 _ => {
                     server.look();
                 }
@@ -464,7 +487,7 @@ proptest! {
 
     #[test]
     fn no_history_shows_one_number_for_two_contents(
-        steps in prop::collection::vec(0..10u8, 1..120),
+        steps in prop::collection::vec(0..11u8, 1..120),
     ) {
         let mut server = Server::new();
         for step in steps {
@@ -480,6 +503,9 @@ proptest! {
                     });
                 }
                 7 => server.change_mode(),
+                8 => server.punch(|server| {
+                    server.look();
+                }),
                 _ => {
                     server.look();
                 }

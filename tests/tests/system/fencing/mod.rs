@@ -139,8 +139,22 @@ fn requests<'a>(
     let directory = root;
     let path = Path::new(names);
     let object = NewObject::Directory;
+    let copy = CopyRange {
+        source: file,
+        file,
+        source_state: state,
+        state,
+        source_offset: 0,
+        offset: 100,
+        length: 8,
+    };
     vec![
         (Request::Access(Access { file, access: AccessMask::READ }), File),
+        (Request::Allocate(FileRange { file, state, offset, length: 8 }), File),
+        (Request::Deallocate(FileRange { file, state, offset, length: 8 }), File),
+        (Request::Seek(Seek { file, state, offset, hole: true }), File),
+        (Request::CloneRange(copy), File),
+        (Request::CopyRange(copy), File),
         (Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint }), File),
         (Request::Commit(Commit { file, offset, length: 0 }), File),
         (Request::GetAttrInline(GetAttributes { file, wanted }), File),

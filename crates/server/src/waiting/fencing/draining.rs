@@ -38,7 +38,10 @@ impl UnderWay<'_> {
         let fence_of = |endpoint| self.channels.party_of(endpoint).and_then(|party| party.fence);
         for (id, task) in self.tasks.iter() {
             let fence = fence_of(task.reply_to.endpoint);
-            if let (Some(file), false) = (task.work.file(), is_checked_again(&task.work)) {
+            if is_checked_again(&task.work) {
+                continue;
+            }
+            for file in task.work.files() {
                 let (operation, file) = (operation_of_task(id), self.cache.handle(file));
                 running.push(RunningRequest { operation, fence, file });
             }
