@@ -115,9 +115,9 @@ pub(crate) struct Channels {
 impl Channels {
     /// Creates an empty table for this number of reactors. A connection whose transfers block other
     /// requests for longer than `patience` is broken.
-    pub(crate) fn new(patience: Duration, reactors: usize) -> Self {
+    pub(crate) fn new(patience: Duration, reactors: usize, guest_reactor: Option<usize>) -> Self {
         let (slots, owed, given_up) = (Vec::new(), Vec::new(), Vec::new());
-        let (stalls, guests) = (Stalls::new(patience), Guests::new(reactors - 1));
+        let (stalls, guests) = (Stalls::new(patience), Guests::new(guest_reactor));
         Self { slots, reactors, count: 0, owed, given_up, stalls, sealed_bytes: 0, guests }
     }
 

@@ -102,6 +102,7 @@ pub(crate) fn start(
         }
     }
     let reloader = Reloader::new(live.clone(), store.clone(), config);
+    let guest_reactor = (reactors > config.reactors).then_some(config.reactors);
     let shared = Shared {
         filer,
         sessions,
@@ -109,7 +110,7 @@ pub(crate) fn start(
         entrance: Entrance::new(config, &store, live.clone(), kerberos, entropy),
         whole_store: store,
         pool,
-        channels: Channels::new(config.patience.transfer, reactors),
+        channels: Channels::new(config.patience.transfer, reactors, guest_reactor),
         tasks: Tasks::default(),
         batches,
         loans: Loans::new(config),

@@ -40,9 +40,16 @@ impl Guest {
 
 impl Guests {
     /// Creates the table of guests whose requests are served by the reactor with this number.
-    pub(crate) fn new(reactor: usize) -> Self {
-        let owner = u8::try_from(reactor).unwrap_or(u8::MAX);
+    /// `None` if no reactor serves guests.
+    pub(crate) fn new(reactor: Option<usize>) -> Self {
+        // No interface has this owner number.
+        let owner = reactor.and_then(|reactor| u8::try_from(reactor).ok()).unwrap_or(u8::MAX);
         Self { owner, slots: Vec::new(), free: Vec::new(), next: 1 }
+    }
+
+    /// Returns true if the endpoint id is that of a guest, or of a guest that was removed.
+    pub(crate) fn is_guest(&self, endpoint: EndpointId) -> bool {
+        endpoint.owner() == self.reactor()
     }
 
     /// Returns the number of the reactor that serves the guests.

@@ -249,7 +249,7 @@ impl Reactor<'_> {
         }
         if self.shared.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
-        } else if self.shared.channels.guests().get(answer.endpoint).is_some() {
+        } else if self.shared.channels.guests().is_guest(answer.endpoint) {
             return self.report_durable(answer);
         }
         self.end_member(answer);
