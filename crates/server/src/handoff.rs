@@ -115,6 +115,12 @@ impl Handoffs {
         }
     }
 
+    /// Makes the end of the turn wake a reactor, for which there is work elsewhere.
+    #[cold]
+    pub(crate) fn nudge(&mut self, reactor: usize) {
+        self.freshen(reactor);
+    }
+
     /// Puts a message into the mailbox of the reactor that owns the connection, which sends it.
     #[cold]
     pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {

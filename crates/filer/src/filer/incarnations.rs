@@ -87,6 +87,12 @@ impl Filer {
         self.clients.incarnation(name, verifier).map(|(_, client)| client.id)
     }
 
+    /// Returns the id of a client. `None` if the client has no record.
+    #[must_use]
+    pub fn client_id(&self, client: ClientKey) -> Option<ClientId> {
+        self.clients.get(client).map(|client| client.id)
+    }
+
     /// Returns true if a client has this id.
     #[must_use]
     pub fn has_client_id(&self, id: ClientId) -> bool {

@@ -4,11 +4,15 @@
 //! Invariant: an endpoint id refers to the same guest for the whole time in which a request uses
 //! it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::Party;
 use dafs_files::caller::{Caller, Identity};
+use dafs_types::{ClientId, QuickMap};
+
+use super::GuestNotice;
 
 /// A user of a client whose protocol is not DAFS.
 #[derive(Debug)]
@@ -29,6 +33,11 @@ pub(crate) struct Guests {
     free: Vec<u32>,
     /// The generation of the next guest.
     next: u32,
+    /// The clients of guests that can hold delegations.
+    holders: QuickMap<ClientId, ()>,
+    /// Decisions about delegations that the reactor of the guests has not handled yet. Each
+    /// delegation of these clients has few, because the reactor takes all of them in each turn.
+    notices: VecDeque<GuestNotice>,
 }
 
 impl Guest {
@@ -44,7 +53,14 @@ impl Guests {
     pub(crate) fn new(reactor: Option<usize>) -> Self {
         // No interface has this owner number.
         let owner = reactor.and_then(|reactor| u8::try_from(reactor).ok()).unwrap_or(u8::MAX);
-        Self { owner, slots: Vec::new(), free: Vec::new(), next: 1 }
+        Self {
+            owner,
+            slots: Vec::new(),
+            free: Vec::new(),
+            next: 1,
+            holders: QuickMap::default(),
+            notices: VecDeque::new(),
+        }
     }
 
     /// Returns true if the endpoint id is that of a guest, or of a guest that was removed.
@@ -55,6 +71,31 @@ impl Guests {
     /// Returns the number of the reactor that serves the guests.
     pub(crate) fn reactor(&self) -> usize {
         usize::from(self.owner)
+    }
+
+    /// Records that a client of guests can hold delegations from now on.
+    pub(crate) fn hold_delegations(&mut self, client: ClientId) {
+        self.holders.insert(client, ());
+    }
+
+    /// Removes a client that holds no delegations any more.
+    pub(crate) fn end_delegations(&mut self, client: ClientId) {
+        self.holders.remove(&client);
+    }
+
+    /// Queues a decision about a client's delegation. Returns false if the client is not one of
+    /// guests.
+    pub(crate) fn notify(&mut self, client: ClientId, notice: GuestNotice) -> bool {
+        let is_holder = self.holders.contains_key(&client);
+        if is_holder {
+            self.notices.push_back(notice);
+        }
+        is_holder
+    }
+
+    /// Removes and returns the oldest decision about a delegation.
+    pub(crate) fn next_notice(&mut self) -> Option<GuestNotice> {
+        self.notices.pop_front()
     }
 
     /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many

@@ -169,6 +169,21 @@ impl Front {
         }
     }
 
+    /// Sends the callbacks that clients must get now.
+    pub(super) fn call_back(&mut self, reactor: &mut Reactor<'_>) {
+        self.v4.take_delegation_notices(reactor);
+        let now = reactor.shared.life.now();
+        loop {
+            let Self { v4, writer, links, .. } = self;
+            let link_of = |bits: u64| {
+                let link = links.get(bits as u32 as usize)?.as_ref()?;
+                (link.id.to_bits() == bits).then_some(link.id)
+            };
+            let Some(link) = v4.write_callback(writer, now, link_of) else { return };
+            self.send(reactor, link, &[]);
+        }
+    }
+
     fn desk(&mut self) -> Desk<'_> {
         let Self { calls, writer, users, recent, v4, .. } = self;
         Desk { calls, writer, users, recent, v4 }
@@ -263,8 +278,12 @@ impl Front {
                 calls::refuse(&mut self.writer, refused.xid, refused.body);
                 self.send(reactor, link, &[]);
             }
-            // The server has sent no calls on this connection, so it expects no replies.
-            Err(CallError::NotACall | CallError::IsReply | CallError::Absent) => {
+            Err(CallError::IsReply) => {
+                if !self.v4.on_reply(link, bytes, reactor.shared.life.now()) {
+                    self.records.close(link, "the peer replied to a call that was not sent");
+                }
+            }
+            Err(CallError::NotACall | CallError::Absent) => {
                 self.records.close(link, "the peer sent a record that is not a call");
             }
         }

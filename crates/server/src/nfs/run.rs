@@ -47,6 +47,7 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     let mut rest = reactor.end_guest_turn();
     // The end of the turn may have completed jobs, so that calls can be finished.
     front.take_results(reactor);
+    front.call_back(reactor);
     if has_more || reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
         rest.pause = None;
     }

@@ -10,6 +10,7 @@ use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::ResultQuery;
+use crate::guests::GuestNotice;
 use crate::handoff::Handoff;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
@@ -208,12 +209,14 @@ impl Reactor<'_> {
             DelegationAction::Recall { client, handle, state_id, truncate } => {
                 let (file, state) = (handle, state_id);
                 let recall = BackRequest::Recall { client, file, state, truncate };
-                if !self.tell_client(client, &recall) {
+                let notice = GuestNotice::Recall { state: state_id, truncate };
+                if !self.tell_client(client, &recall) && !self.notify_guest(client, notice) {
                     self.on_recalled(client, state_id, RecallOutcome::Undelivered);
                 }
             }
             DelegationAction::Resume { waiter } => self.continue_with(waiter, None),
             DelegationAction::Revoked { client, handle } => {
+                self.notify_guest(client, GuestNotice::Revoked { client, file: handle });
                 tracing::warn!(
                     ?client,
                     ?handle,
@@ -221,6 +224,18 @@ impl Reactor<'_> {
                 );
             }
         }
+    }
+
+    /// Tells the reactor of guests about a delegation of one of their clients. Returns false if the
+    /// client is not one of guests.
+    fn notify_guest(&mut self, client: ClientId, notice: GuestNotice) -> bool {
+        let guests = self.shared.channels.guests_mut();
+        let is_guest = guests.notify(client, notice);
+        let reactor = guests.reactor();
+        if is_guest && reactor != self.own.number {
+            self.shared.handoffs.nudge(reactor);
+        }
+        is_guest
     }
 
     /// Sends a request to a client over one of its sessions. Returns false if none of its sessions

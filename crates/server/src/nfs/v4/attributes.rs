@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use dafs_filer::FileOperation;
 use dafs_files::outcome::{Now, Outcome};
 use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime};
 use dafs_nfs_wire::nfs4::attributes::number;
@@ -45,6 +46,7 @@ impl Service<'_, '_, '_> {
             Ok(found) => found,
             Err(error) => return Err(failed(self.reactor, &handle, error)),
         };
+        self.check_reported(&handle, wanted)?;
         let of_file_system = self.file_system(&handle, wanted)?;
         let mut texts = Texts::default();
         let lease = self.lease();
@@ -53,6 +55,18 @@ impl Service<'_, '_, '_> {
             reply.attributes(self.desk.writer, &shown, wanted);
         }
         Ok(Did::Written)
+    }
+
+    /// Recalls a delegation for writing if the client wants attributes that the delegation's holder
+    /// may have changed.
+    fn check_reported(&mut self, handle: &FileHandle, wanted: &Bitmap) -> Result<()> {
+        if self.reactor.shared.filer.has_no_delegations() || wanted.and(&OF_CONTENT).is_empty() {
+            return Ok(());
+        }
+        let by = self.by()?;
+        let operation = FileOperation::GetAttributes { may_ask: false };
+        let checked = self.reactor.files().check_delegations(&by, handle, operation);
+        checked.map_err(|why| not_done(self.reactor, why))
     }
 
     /// Returns the attributes of the file system; `None` if the client wants none of them.
@@ -154,13 +168,24 @@ impl Service<'_, '_, '_> {
     pub(super) fn access(&mut self, asked: Asked) -> Result<Did> {
         let handle = self.current()?;
         let by = self.by()?;
-        // The six oldest bits of both protocols are the same.
+        // The six oldest bits of both protocols are the same. Who may read or write the data of an
+        // object may also read or write its extended attributes.
+        let of_xattrs = match self.c.call.minor {
+            0..2 => Asked(0),
+            _ => Asked(asked.0 & OF_XATTRS.iter().fold(0, |bits, (bit, _)| bits | bit.0)),
+        };
+        let needed = OF_XATTRS.iter().filter(|(bit, _)| of_xattrs.0 & bit.0 != 0);
+        let needed = needed.fold(AccessMask(0), |bits, (_, right)| bits | *right);
         let wanted = AccessMask(asked.0) & AccessMask::ALL;
-        let granted = match by.store().access(&by, &handle, wanted) {
+        let granted = match by.store().access(&by, &handle, wanted | needed) {
             Ok(granted) => granted,
             Err(error) => return Err(failed(self.reactor, &handle, error)),
         };
-        let done = AccessDone { supported: Asked(wanted.0), access: Asked(granted.0) };
+        let allowed = OF_XATTRS.iter().filter(|(_, right)| granted.0 & right.0 != 0);
+        let allowed = allowed.fold(0, |bits, (bit, _)| bits | bit.0) & of_xattrs.0;
+        let supported = Asked(wanted.0 | of_xattrs.0);
+        let access = Asked((granted & wanted).0 | allowed);
+        let done = AccessDone { supported, access };
         self.push(&Answer::Access(Reply::Ok(done)))
     }
 }
@@ -236,7 +261,9 @@ pub(super) fn shown<'t>(
         time_modify: Some(time(found.time_modify)),
         mounted_on_fileid: Some(found.file_id),
         suppattr_exclcreat: Some(Bitmap::default()),
+        clone_blksize: Some(CLONE_BLOCK_BYTES),
         change_attr_type: Some(ChangeKind::Undefined),
+        xattr_support: Some(true),
         ..Attributes::default()
     }
 }
@@ -299,11 +326,24 @@ const READABLE: &[u32] = &[
     number::time_modify,
     number::mounted_on_fileid,
     number::suppattr_exclcreat,
+    number::clone_blksize,
     number::change_attr_type,
+    number::xattr_support,
 ];
 
 /// The numbers of the attributes that clients can only set.
 const WRITE_ONLY: &[u32] = &[number::time_access_set, number::time_modify_set, number::mode_umask];
+
+/// The attributes that change with the content of a file.
+static OF_CONTENT: LazyLock<Bitmap> = LazyLock::new(|| {
+    Bitmap::of(&[
+        number::change,
+        number::size,
+        number::space_used,
+        number::time_metadata,
+        number::time_modify,
+    ])
+});
 
 /// The attributes whose values the server must ask the file system for.
 static OF_FILE_SYSTEM: LazyLock<Bitmap> = LazyLock::new(|| {
@@ -319,6 +359,16 @@ static OF_FILE_SYSTEM: LazyLock<Bitmap> = LazyLock::new(|| {
         number::space_total,
     ])
 });
+
+/// The rights to extended attributes, and the right to the data that each needs.
+const OF_XATTRS: [(Asked, AccessMask); 3] = [
+    (Asked::XATTR_READ, AccessMask::READ),
+    (Asked::XATTR_WRITE, AccessMask::MODIFY),
+    (Asked::XATTR_LIST, AccessMask::READ),
+];
+
+/// The number of bytes of which the offsets and the length of a CLONE should be multiples.
+const CLONE_BLOCK_BYTES: u32 = 4096;
 
 /// The maximum number of bytes of a READ or WRITE.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;

@@ -286,6 +286,17 @@ impl Service<'_, '_, '_> {
             Operation::LockT(asked) => self.lock_test(asked),
             Operation::LockU(asked) => self.unlock(asked),
             Operation::DelegReturn(state) => self.return_delegation(*state),
+            Operation::Allocate(asked) => self.allocate(asked),
+            Operation::Deallocate(asked) => self.deallocate(asked),
+            Operation::Seek(asked) => self.seek(asked),
+            Operation::Clone(asked) => self.clone_range(asked),
+            Operation::Copy(asked) => self.copy_range(asked),
+            Operation::ReadPlus(asked) => self.read_plus(asked),
+            Operation::IoAdvise(asked) => self.advise(asked),
+            Operation::GetXattr(name) => self.get_xattr(name),
+            Operation::SetXattr(asked) => self.set_xattr(asked),
+            Operation::ListXattrs(asked) => self.list_xattrs(asked),
+            Operation::RemoveXattr(name) => self.remove_xattr(name),
             _ => Err(Status::NotSupp),
         };
         did.map_err(Stop::Failed)

@@ -4,10 +4,12 @@ use dafs_filer::IoKind;
 use dafs_files::io::{IoFile, check_range};
 use dafs_files::outcome::{Ended, Now, Outcome};
 use dafs_files::reading::Reading;
-use dafs_nfs_wire::nfs4::data::{CommitArgs, ReadArgs, ReadDone, WriteArgs, WriteDone};
+use dafs_nfs_wire::nfs4::data::{
+    CommitArgs, DataPart, Part, ReadArgs, ReadDone, ReadPlusDone, WriteArgs, WriteDone,
+};
 use dafs_nfs_wire::nfs4::types::{Stability as Asked, Verifier};
 use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
-use dafs_nfs_wire::xdr::Payload;
+use dafs_nfs_wire::xdr::{List, Payload};
 use dafs_ops::Commit;
 use dafs_types::{CacheHint, FileHandle, ObjectType, Stability, StateId};
 
@@ -21,13 +23,22 @@ use crate::task::{Task, Work};
 
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs) -> Result<Did> {
+        self.begin_read(asked, Awaits::Read, READ_HEAD_BYTES)
+    }
+
+    /// Handles READ_PLUS. The result never contains a hole: holes are returned as data.
+    pub(super) fn read_plus(&mut self, asked: &ReadArgs) -> Result<Did> {
+        self.begin_read(asked, Awaits::ReadPlus(asked.offset), READ_PLUS_HEAD_BYTES)
+    }
+
+    fn begin_read(&mut self, asked: &ReadArgs, awaits: Awaits, head_bytes: usize) -> Result<Did> {
         let handle = self.regular_file()?;
         let state = self.io_state(&asked.state, &handle)?;
-        let room = self.desk.writer.room().saturating_sub(READ_HEAD_BYTES);
+        let room = self.desk.writer.room().saturating_sub(head_bytes);
         let count = asked.count.min(TRANSFER_BYTES_MAX);
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
         let io = self.file_for(&handle, state, IoKind::Read, (asked.offset, count))?;
-        let to = self.wait_for(Awaits::Read);
+        let to = self.wait_for(awaits);
         let reading = Reading::new(io, asked.offset, count, CacheHint(0));
         self.reactor.read_for_guest(to, reading);
         Ok(Did::Later)
@@ -41,11 +52,27 @@ impl Service<'_, '_, '_> {
         Status::Ok
     }
 
+    fn end_read_plus(&mut self, offset: u64, found: GuestRead) -> Status {
+        let length = found.length();
+        let data = Part::Data(DataPart { offset, data: Payload::Elsewhere(length as usize) });
+        let parts = List(if length > 0 { vec![data] } else { Vec::new() });
+        let done = ReadPlusDone { is_end: found.is_end, parts };
+        let _ = self.push(&Answer::ReadPlus(Reply::Ok(done)));
+        self.c.reads.push(found);
+        Status::Ok
+    }
+
     /// Returns the current file handle. Fails if its object is not a regular file.
-    fn regular_file(&mut self) -> Result<FileHandle> {
+    pub(super) fn regular_file(&mut self) -> Result<FileHandle> {
         let handle = self.current()?;
-        match self.kind_of(&handle)? {
-            ObjectType::Regular | ObjectType::NamedAttribute => Ok(handle),
+        self.check_regular(&handle)?;
+        Ok(handle)
+    }
+
+    /// Fails if an object is not a regular file.
+    pub(super) fn check_regular(&mut self, handle: &FileHandle) -> Result<()> {
+        match self.kind_of(handle)? {
+            ObjectType::Regular | ObjectType::NamedAttribute => Ok(()),
             ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
             ObjectType::SymbolicLink => Err(Status::Symlink),
             _ => Err(Status::WrongType),
@@ -156,16 +183,19 @@ impl Service<'_, '_, '_> {
         let outcome = match result {
             GuestResult::Outcome(outcome) => outcome,
             GuestResult::Durable => return Status::ServerFault,
-            GuestResult::Read(found) if matches!(awaits, Awaits::Read) => {
-                return self.end_read(found);
-            }
-            GuestResult::Read(found) => {
-                self.reactor.on_loan_done(found.cookie);
-                return Status::ServerFault;
-            }
+            GuestResult::Read(found) => match awaits {
+                Awaits::Read => return self.end_read(found),
+                Awaits::ReadPlus(offset) => return self.end_read_plus(offset, found),
+                _ => {
+                    self.reactor.on_loan_done(found.cookie);
+                    return Status::ServerFault;
+                }
+            },
         };
         let (kind, status) = match awaits {
             Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
+            Awaits::ReadPlus(_) => (Kind::ReadPlus, convert::failure_of(&outcome)),
+            Awaits::Range(kind) => (kind, self.end_range(kind, &outcome)),
             Awaits::Write => (Kind::Write, self.end_write(&outcome)),
             Awaits::Commit => (Kind::Commit, self.end_commit(&outcome)),
             Awaits::SetAttributes(mask) => {
@@ -186,3 +216,6 @@ impl Service<'_, '_, '_> {
 /// The number of bytes of the result of a READ without the data: operation number, status,
 /// end-of-file flag, length and padding.
 const READ_HEAD_BYTES: usize = 20;
+/// The same for a READ_PLUS with one part: also the number of parts, and the type and the offset of
+/// the part.
+const READ_PLUS_HEAD_BYTES: usize = 36;

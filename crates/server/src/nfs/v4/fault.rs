@@ -15,7 +15,12 @@ pub(super) type Result<T> = std::result::Result<T, Status>;
 /// for the recall of a delegation is refused, so that the client sends it again; meanwhile the
 /// recall continues.
 pub(super) fn not_done(reactor: &mut Reactor<'_>, why: NotDone) -> Status {
-    status_of(Fault::from(reactor.without_waiting(why)))
+    match why {
+        // The status of DAFS for a fault may say less than that of NFS.
+        NotDone::Failed(fault) => status_of(fault),
+        NotDone::Partly(refusal) => status_of(refusal.fault),
+        why => status_of(Fault::from(reactor.without_waiting(why))),
+    }
 }
 
 /// Returns the status for a failed operation. If the operation failed because the server must first

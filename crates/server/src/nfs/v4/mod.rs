@@ -6,20 +6,24 @@
 //!   numbers that version 4 needs.
 
 mod attributes;
+mod callbacks;
 mod compound;
 mod convert;
 mod data;
+mod delegations;
 mod fault;
 mod handles;
 mod listing;
 mod locks;
 mod names;
 mod opens;
+mod ranges;
 mod sessions;
 mod settings;
 pub(super) mod state;
 mod states;
 pub(super) mod waiting;
+mod xattrs;
 
 pub(super) use compound::{resume, serve};
 pub(super) use state::State;

@@ -1,14 +1,14 @@
-//! The operations on opens: OPEN, OPEN_DOWNGRADE, CLOSE and DELEGRETURN.
+//! The operations on opens: OPEN, OPEN_DOWNGRADE and CLOSE.
 
 use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
 use dafs_journal::RecordNumber;
-use dafs_nfs_state::{FileNumber, KindSet, StateKey, Stateid4};
+use dafs_nfs_state::{FileNumber, StateKey, Stateid4};
 use dafs_nfs_wire::nfs4::open::{
-    CloseArgs, CreateHow, Delegation, NoDelegation, OpenArgs, OpenClaim, OpenDone,
-    OpenDowngradeArgs, OpenFlags, OpenHow, ShareAccess as AskedAccess, ShareDeny as AskedDeny,
+    CloseArgs, CreateHow, OpenArgs, OpenClaim, OpenDone, OpenDowngradeArgs, OpenFlags, OpenHow,
+    ShareAccess as AskedAccess, ShareDeny as AskedDeny,
 };
 use dafs_nfs_wire::nfs4::types::check_name;
-use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, StateId as Wire, Status};
+use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, Status};
 use dafs_ops::{Claim, Close, Creation, Downgrade, Names, Open, Opened};
 use dafs_types::{
     DeleteDisposition, FileHandle, ObjectType, SetAttributes, ShareAccess, ShareDeny, StateId,
@@ -37,6 +37,7 @@ impl Service<'_, '_, '_> {
         machine.check_room(client, None).map_err(|_| Status::Delay)?;
         let (creation, mask) = creation_of(&asked.how)?;
         let name;
+        let mut delegation = None;
         let names: &[&[u8]] = match &asked.claim {
             OpenClaim::Name(given) => {
                 self.check_open_directory(&current)?;
@@ -50,9 +51,21 @@ impl Service<'_, '_, '_> {
             }
             OpenClaim::Previous(_) if creation.is_any() => return Err(Status::Inval),
             OpenClaim::Previous(_) => &[],
-            // The server grants no delegations, so no client has one.
-            OpenClaim::DelegateCurrent(_) | OpenClaim::DelegateCurrentHandle(_) => {
-                return Err(Status::BadStateId);
+            OpenClaim::DelegateCurrent(_) | OpenClaim::DelegateCurrentHandle(_)
+                if creation.is_any() =>
+            {
+                return Err(Status::Inval);
+            }
+            OpenClaim::DelegateCurrent(given) => {
+                self.check_open_directory(&current)?;
+                delegation = Some(self.delegation_of(&given.state, None)?);
+                name = [check_name(&given.name, NAME_BYTES_MAX)?];
+                &name
+            }
+            OpenClaim::DelegateCurrentHandle(state) => {
+                self.check_openable(&current)?;
+                delegation = Some(self.delegation_of(state, Some(&current))?);
+                &[b"."]
             }
             OpenClaim::DelegatePrevious(_) | OpenClaim::DelegatePreviousHandle => {
                 return Err(Status::ReclaimBad);
@@ -62,7 +75,11 @@ impl Service<'_, '_, '_> {
         let owner = [b"o", asked.owner.owner.0].concat();
         let ask = Open {
             from: current,
-            claim: if is_reclaim { Claim::Previous } else { Claim::Null { path } },
+            claim: match delegation {
+                _ if is_reclaim => Claim::Previous,
+                Some(state) => Claim::DelegateCurrent { state, path },
+                None => Claim::Null { path },
+            },
             creation,
             disposition: DeleteDisposition::DontCare,
             owner: &owner,
@@ -71,7 +88,8 @@ impl Service<'_, '_, '_> {
             key: None,
         };
         let by = self.by()?;
-        match self.reactor.files().open(&by, false, &ask) {
+        let can_recall = self.may_delegate(wanted.wishes, wanted.access);
+        match self.reactor.files().open(&by, can_recall, &ask) {
             Ok(Now::Done((opened, after))) => {
                 let opening = Opening { asked: wanted, owner: asked.owner.owner.0.into(), mask };
                 self.push_opened(&opened, &opening, after)?;
@@ -135,10 +153,8 @@ impl Service<'_, '_, '_> {
         let state = self.note_open(opened, opening)?;
         self.set_current(opened.file);
         let state = self.set_state(state);
-        let delegation = match opening.asked.wants_no_delegation {
-            true => Delegation::Refused(NoDelegation::NotWanted),
-            false => Delegation::None,
-        };
+        let (granted, wishes) = (opened.delegation.as_ref(), opening.asked.wishes);
+        let delegation = self.show_delegation(&opened.file, granted, wishes);
         let done = OpenDone {
             state,
             change: change(opened.directory),
@@ -236,22 +252,14 @@ impl Service<'_, '_, '_> {
         let _ = self.push(&Answer::Close(Reply::Ok(wire_of(Stateid4::INVALID))));
         Status::Ok
     }
-
-    pub(super) fn return_delegation(&mut self, given: Wire) -> Result<Did> {
-        self.current()?;
-        self.state(&given, KindSet::DELEGATION)?;
-        // The server grants no delegations, so the state id is not that of a delegation.
-        Err(Status::BadStateId)
-    }
 }
 
 /// Returns the access, reservation and delegation that an OPEN asks for.
 fn asked_of(asked: &OpenArgs<'_>) -> Result<Asked> {
-    let wants = asked.access.0 & AskedAccess::WANT_DELEG_MASK.0;
     Ok(Asked {
         access: access_of(AskedAccess(asked.access.0 & AskedAccess::BOTH.0))?,
         deny: deny_of(asked.deny)?,
-        wants_no_delegation: wants == AskedAccess::WANT_NO_DELEG.0,
+        wishes: asked.access,
     })
 }
 

@@ -95,6 +95,7 @@ impl Service<'_, '_, '_> {
             CreateSessionOutcome::Created(key, created) => {
                 let client = self.desk.v4.machine.sessions().view(key).map(|view| view.client);
                 if let Some(client) = client {
+                    self.desk.v4.minors.insert(client, self.c.call.minor);
                     self.enter(client)?;
                 }
                 created

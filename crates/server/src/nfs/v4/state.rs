@@ -6,6 +6,7 @@ use dafs_filer::ClientKey;
 use dafs_nfs_state::{ClientKey as Nfs4Client, EndReason, NfsState, Notice, StateConfig};
 use dafs_types::Moment;
 
+use super::callbacks::Callbacks;
 use super::states::States;
 use crate::reactor::{Reactor, Shared};
 
@@ -15,8 +16,12 @@ pub(in crate::nfs) struct State {
     pub(super) machine: NfsState,
     /// The filer's client for each client of version 4.
     pub(super) clients: HashMap<Nfs4Client, ClientKey>,
-    /// The opens and locks that clients name by state ids.
+    /// The minor version that each client uses, which its callbacks must have, too.
+    pub(super) minors: HashMap<Nfs4Client, u32>,
+    /// The opens and delegations that clients name by state ids.
     pub(super) states: States,
+    /// The callbacks that have not ended.
+    pub(super) callbacks: Callbacks,
     /// The identity of this server. By it, clients recognize that several addresses lead to the
     /// same server.
     pub(super) owner: Vec<u8>,
@@ -31,13 +36,16 @@ impl State {
         Self {
             machine: NfsState::new(config),
             clients: HashMap::new(),
+            minors: HashMap::new(),
             states: States::default(),
+            callbacks: Callbacks::default(),
             owner: format!("dafs-{boot:016x}").into_bytes(),
         }
     }
 
     /// Unbinds a connection that has ended from all sessions.
     pub(in crate::nfs) fn connection_lost(&mut self, link: dafs_dat::records::LinkId) {
+        self.forget_calls(link);
         self.machine.connection_lost(dafs_nfs_state::ConnectionId(link.to_bits()));
     }
 
@@ -62,7 +70,12 @@ impl State {
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
                 Notice::Ended(ended) => {
+                    self.minors.remove(&ended.key);
                     let Some(client) = self.clients.remove(&ended.key) else { continue };
+                    if let Some(id) = reactor.shared.filer.client_id(client) {
+                        self.forget_recalls(id);
+                        reactor.shared.channels.guests_mut().end_delegations(id);
+                    }
                     let (client_id, reason) = (ended.id.0, ended.reason);
                     tracing::info!(client_id, ?reason, "an NFS client ends");
                     self.states.forget_client(client);
@@ -83,9 +96,10 @@ impl State {
                 }
                 // No session is persistent, so none has a record in the journal.
                 Notice::SessionEnded(_) => {}
+                Notice::Callback(event) => self.end_callback(reactor, event),
                 // No callback is sent: the reply to each SEQUENCE contains the number of slots,
                 // too.
-                Notice::Callback(_) | Notice::RecallSlots(_) => {}
+                Notice::RecallSlots(_) => {}
             }
         }
         gone

@@ -19,13 +19,15 @@ use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
 
 use super::compound::Service;
 use super::convert::status_of_machine;
+use super::delegations::DelegationState;
 use super::fault::Result;
 use super::waiting::{Asked, Did};
 
-/// The opens of all clients, by their state ids in the filer.
+/// The opens and delegations of all clients, by their state ids in the filer.
 #[derive(Debug, Default)]
 pub(super) struct States {
     pub opens: HashMap<StateId, OpenState>,
+    pub delegations: HashMap<StateId, DelegationState>,
 }
 
 /// An open of a client, except its state id.
@@ -38,8 +40,9 @@ pub(super) struct OpenState {
 }
 
 impl States {
-    /// Removes the opens of a client that has ended.
+    /// Removes the opens and delegations of a client that has ended.
     pub(super) fn forget_client(&mut self, client: ClientKey) {
+        self.delegations.retain(|_, delegation| delegation.client != client);
         self.opens.retain(|_, open| open.client != client);
     }
 
@@ -118,7 +121,8 @@ impl Service<'_, '_, '_> {
             StateKind::Open | StateKind::Lock => {
                 self.desk.v4.states.open_for(state, file).map(|_| state)
             }
-            StateKind::Delegation | StateKind::Layout => Err(Status::BadStateId),
+            StateKind::Delegation => self.delegation_of(given, Some(file)),
+            StateKind::Layout => Err(Status::BadStateId),
         }
     }
 
@@ -146,7 +150,12 @@ impl Service<'_, '_, '_> {
         let (given, client) = (self.given(&given)?, self.nfs_client()?);
         // Only revoked states and lock states without locks can be freed. The filer has already
         // released what they held.
-        self.desk.v4.machine.free_state(client, &given).map_err(status_of_machine)?;
+        let freed = self.desk.v4.machine.free_state(client, &given).map_err(status_of_machine)?;
+        if self.desk.v4.states.delegations.remove(&StateId(freed)).is_some() {
+            // The filer grants no new delegations to a client that has not returned a revoked one.
+            let (by, now) = (self.client()?, self.reactor.shared.life.now());
+            let _ = self.reactor.shared.filer.return_delegation(by, StateId(freed), now);
+        }
         self.push(&Answer::FreeStateId(Status::Ok))
     }
 }

@@ -6,7 +6,8 @@ use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{Admitted, StateKey};
-use dafs_nfs_wire::nfs4::{Bitmap, ReplyWriter, StateId};
+use dafs_nfs_wire::nfs4::open::ShareAccess as AskedAccess;
+use dafs_nfs_wire::nfs4::{Bitmap, OperationKind, ReplyWriter, StateId};
 use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{Credentials, FileHandle, ShareAccess, ShareDeny};
 use smallvec::SmallVec;
@@ -82,6 +83,10 @@ pub(in crate::nfs) struct CallFacts {
 pub(in crate::nfs) enum Awaits {
     /// The bytes of a READ.
     Read,
+    /// The bytes of a READ_PLUS from this offset.
+    ReadPlus(u64),
+    /// The end of an operation on a range of a file.
+    Range(OperationKind),
     /// The end of a WRITE.
     Write,
     /// The end of a COMMIT.
@@ -128,7 +133,8 @@ pub(in crate::nfs) struct Opening {
 pub(in crate::nfs) struct Asked {
     pub access: ShareAccess,
     pub deny: ShareDeny,
-    pub wants_no_delegation: bool,
+    /// The access together with the wishes for a delegation.
+    pub wishes: AskedAccess,
 }
 
 impl Compound {

@@ -1,0 +1,238 @@
+//! Callbacks: calls that this server sends to a client, over a connection that the client has
+//! opened.
+//!
+//! [`dafs_nfs_state`] chooses the session, the slot and the connection of each callback, and repeats
+//! it if necessary. This file has the contents of the callbacks, encodes them, and decodes the
+//! replies. Nothing here waits for a reply.
+//!
+//! Invariant: a callback that has not ended has one entry in [`Callbacks::contents`].
+
+use std::collections::HashMap;
+
+use dafs_dat::records::LinkId;
+use dafs_filer::RecallOutcome;
+use dafs_nfs_state::{
+    CallbackEvent, CallbackOutcome, CallbackReply, CallbackSecurity, CallbackToSend,
+    ClientKey as Nfs4Client, ReferringCall, SessionKey,
+};
+use dafs_nfs_wire::nfs4::callbacks::{
+    Callback, CallbackAnswer, CbRecallArgs, CbSequenceArgs, ReferringCall as ShownCall,
+    ReferringSession,
+};
+use dafs_nfs_wire::nfs4::compound::{CallWriter, ReplyReader};
+use dafs_nfs_wire::nfs4::types::SessionId;
+use dafs_nfs_wire::nfs4::{StateId as Wire, Status};
+use dafs_nfs_wire::rpc::{self, Accepted, Auth, AuthSys, Outcome, Reply, ReplyBody, flavor};
+use dafs_nfs_wire::xdr::{self, Inline, List, Opaque, Reader, Writer, Xdr};
+use dafs_types::{ClientId, FileHandle, Moment, StateId};
+
+use super::state::State;
+use crate::reactor::Reactor;
+
+/// The callbacks that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Callbacks {
+    /// The contents, by the numbers that [`dafs_nfs_state`] knows.
+    contents: HashMap<u64, Recall>,
+    last_content: u64,
+    /// The calls without a reply, by their RPC identifiers.
+    in_flight: HashMap<u32, InFlight>,
+    last_xid: u32,
+}
+
+/// The recall of a delegation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recall {
+    /// The filer's id of the client.
+    pub client: ClientId,
+    /// The filer's state id of the delegation.
+    pub state: StateId,
+    /// The state id in the form of messages.
+    pub shown: Wire,
+    pub file: FileHandle,
+    pub truncate: bool,
+}
+
+/// A call without a reply.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    link: LinkId,
+    session: SessionKey,
+    slot: u32,
+    sequence: u32,
+}
+
+impl State {
+    /// Queues the recall of a delegation.
+    pub(super) fn queue_recall(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        client: Nfs4Client,
+        recall: Recall,
+        referring: Option<ReferringCall>,
+    ) {
+        let now = reactor.shared.life.now();
+        let patience = reactor.shared.filer.config().lease;
+        self.callbacks.last_content += 1;
+        let word = self.callbacks.last_content;
+        match self.machine.call_back(client, word, referring, patience, now) {
+            Ok(_) => {
+                self.callbacks.contents.insert(word, recall);
+            }
+            Err(_) => {
+                reactor.on_recalled(recall.client, recall.state, RecallOutcome::Undelivered);
+            }
+        }
+    }
+
+    /// Handles the end of a callback.
+    pub(super) fn end_callback(&mut self, reactor: &mut Reactor<'_>, event: CallbackEvent) {
+        let Some(recall) = self.callbacks.contents.remove(&event.word) else { return };
+        let outcome = match event.outcome {
+            CallbackOutcome::Replied(0) => RecallOutcome::Accepted,
+            CallbackOutcome::Replied(_) => RecallOutcome::Refused,
+            CallbackOutcome::TimedOut => RecallOutcome::Undelivered,
+        };
+        reactor.on_recalled(recall.client, recall.state, outcome);
+    }
+
+    /// Removes the recalls of a client that has ended.
+    pub(super) fn forget_recalls(&mut self, client: ClientId) {
+        self.callbacks.contents.retain(|_, recall| recall.client != client);
+    }
+
+    /// Writes the next callback that must be sent now. Returns the number of the connection on which
+    /// it must be sent; `None` if there is no callback to send. The caller must send it on the
+    /// connection that `link_of` returns.
+    pub(in crate::nfs) fn write_callback(
+        &mut self,
+        writer: &mut Writer,
+        now: Moment,
+        link_of: impl Fn(u64) -> Option<LinkId>,
+    ) -> Option<LinkId> {
+        loop {
+            let call = self.machine.next_callback(now)?;
+            let Some(link) = link_of(call.connection.0) else {
+                // The end of the connection is reported to the machine, which repeats the callback.
+                continue;
+            };
+            let Some(recall) = self.callbacks.contents.get(&call.word).copied() else { continue };
+            let xid = self.begin_call(link, &call);
+            let minor = self.minors.get(&call.client).copied().unwrap_or(1);
+            encode(writer, xid, minor, &call, &recall);
+            return Some(link);
+        }
+    }
+
+    /// Adds an entry for a call that is about to be sent. Returns its RPC identifier.
+    fn begin_call(&mut self, link: LinkId, call: &CallbackToSend) -> u32 {
+        let Self { callbacks, machine, .. } = self;
+        if callbacks.in_flight.len() >= IN_FLIGHT_MAX {
+            // A session that has ended expects no replies.
+            let sessions = machine.sessions();
+            callbacks.in_flight.retain(|_, sent| sessions.view(sent.session).is_some());
+        }
+        callbacks.last_xid = callbacks.last_xid.wrapping_add(1);
+        let (session, slot, sequence) = (call.session_key, call.slot, call.sequence);
+        let sent = InFlight { link, session, slot, sequence };
+        callbacks.in_flight.insert(callbacks.last_xid, sent);
+        callbacks.last_xid
+    }
+
+    /// Removes the calls that were sent on a connection that has ended.
+    pub(super) fn forget_calls(&mut self, link: LinkId) {
+        self.callbacks.in_flight.retain(|_, sent| sent.link != link);
+    }
+
+    /// Handles a record that is a reply. Returns false if the record is no reply to a callback that
+    /// was sent on this connection.
+    pub(in crate::nfs) fn on_reply(&mut self, link: LinkId, record: &[u8], now: Moment) -> bool {
+        let mut reader = Reader::new(record);
+        let Ok(reply) = Reply::decode(&mut reader) else { return false };
+        let Some(sent) = self.callbacks.in_flight.get(&reply.xid).copied() else { return false };
+        if sent.link != link {
+            return false;
+        }
+        self.callbacks.in_flight.remove(&reply.xid);
+        let replied = match reply.body {
+            ReplyBody::Accepted(Accepted { outcome: Outcome::Success, .. }) => meaning_of(reader),
+            _ => CallbackReply::SessionFault,
+        };
+        let InFlight { session, slot, sequence, .. } = sent;
+        self.machine.callback_replied(session, slot, sequence, replied, now);
+        true
+    }
+}
+
+/// Decodes the results of a CB_COMPOUND of two operations.
+fn meaning_of(reader: Reader<'_>) -> CallbackReply {
+    let Ok(mut answers) = ReplyReader::<Callback<'_>>::new(reader) else {
+        return CallbackReply::SessionFault;
+    };
+    match answers.next_answer() {
+        Some(Ok(answer @ CallbackAnswer::Sequence(_))) => match answer.status() {
+            Status::Ok => {}
+            Status::Delay => return CallbackReply::Busy,
+            _ => return CallbackReply::SessionFault,
+        },
+        _ => return CallbackReply::SessionFault,
+    }
+    match answers.next_answer() {
+        Some(Ok(answer)) if answer.status() == Status::Delay => CallbackReply::Postponed,
+        Some(Ok(answer)) => CallbackReply::Done(answer.status().number()),
+        _ => CallbackReply::SessionFault,
+    }
+}
+
+/// Writes the call of a callback.
+fn encode(writer: &mut Writer, xid: u32, minor: u32, call: &CallbackToSend, recall: &Recall) {
+    let body = match call.parameters.security {
+        CallbackSecurity::System { user: uid, group: gid } => {
+            let machine_name = Opaque(MACHINE_NAME);
+            let sys = AuthSys { stamp: 0, machine_name, uid, gid, gids: Inline::default() };
+            xdr::encode_whole(&sys).ok()
+        }
+        CallbackSecurity::None | CallbackSecurity::Gss => None,
+    };
+    let credential = match &body {
+        Some(body) => Auth { flavor: flavor::SYS, body: Opaque(body) },
+        None => Auth::NONE,
+    };
+    writer.clear();
+    let header = rpc::Call {
+        xid,
+        program: call.parameters.program,
+        version: CALLBACK_VERSION,
+        procedure: PROCEDURE_CB_COMPOUND,
+        credential,
+        verifier: Auth::NONE,
+        header: &[],
+    };
+    rpc::encode_call(&header, writer);
+    let mut operations = CallWriter::<Callback<'_>>::new(writer, Opaque(&[]), minor, 0);
+    let referring = call.referring.map(|referring| ReferringSession {
+        session: SessionId(referring.session.0),
+        calls: List(vec![ShownCall { sequence: referring.sequence, slot: referring.slot }]),
+    });
+    let sequence = CbSequenceArgs {
+        session: SessionId(call.session.0),
+        sequence: call.sequence,
+        slot: call.slot,
+        highest_slot: call.highest_slot,
+        cache_this: false,
+        referring: List(referring.into_iter().collect()),
+    };
+    operations.push(writer, &Callback::Sequence(sequence));
+    let Recall { shown, file, truncate, .. } = recall;
+    let (state, truncate, handle) = (*shown, *truncate, Opaque(&file.0[..]));
+    operations.push(writer, &Callback::Recall(CbRecallArgs { state, truncate, handle }));
+}
+
+/// The version of the callback program.
+const CALLBACK_VERSION: u32 = 1;
+/// The number of the procedure CB_COMPOUND.
+const PROCEDURE_CB_COMPOUND: u32 = 1;
+/// The name by which this server calls itself in the credentials of callbacks.
+const MACHINE_NAME: &[u8] = b"dafs";
+/// The number of calls without a reply above which those of ended sessions are forgotten.
+const IN_FLIGHT_MAX: usize = 4096;
