@@ -289,11 +289,11 @@ fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
         OpenHow::Create(CreateHow::Unchecked(given)) => {
             let settings = settings_of(given, true)?;
             let attributes: SetAttributes = settings.attributes;
-            (Creation::Unchecked { attributes: attributes.into() }, settings.mask)
+            (Creation::Unchecked { attributes }, settings.mask)
         }
         OpenHow::Create(CreateHow::Guarded(given)) => {
             let settings = settings_of(given, true)?;
-            (Creation::Guarded { attributes: settings.attributes.into() }, settings.mask)
+            (Creation::Guarded { attributes: settings.attributes }, settings.mask)
         }
         OpenHow::Create(CreateHow::Exclusive(verifier)) => {
             (Creation::Exclusive { verifier: Verifier(verifier.0) }, Bitmap::default())
