@@ -106,6 +106,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-types",
             "dafs-memory",
             "dafs-wire",
+            "dafs-nfs-wire",
             "dafs-dat",
             "dafs-gss",
             "dafs-filer",

@@ -25,7 +25,29 @@ pub(crate) fn all(arguments: &Arguments) -> Vec<Exported> {
     let named = arguments.export.iter().filter_map(|export| {
         Some(Exported { name: export.name.clone().into(), path: export.path.clone()? })
     });
-    plain.chain(named).collect()
+    let mut all: Vec<Exported> = plain.chain(named).collect();
+    let known: Vec<PathBuf> = all.iter().map(|export| full(&export.path)).collect();
+    // A directory of the exports file that is exported already keeps its name.
+    let listed = arguments.nfs.listed().iter().filter(|one| !known.contains(&full(&one.path)));
+    all.extend(listed.map(|one| Exported { name: name_at(&one.path), path: one.path.clone() }));
+    all
+}
+
+/// Returns the name of an export of the exports file: its path, so that NFS clients mount it by
+/// the path.
+fn name_at(path: &Path) -> OsString {
+    match path.strip_prefix("/").map(Path::as_os_str) {
+        Ok(name) if !name.is_empty() => name.to_owned(),
+        Ok(_) | Err(_) => name_of(path),
+    }
+}
+
+/// Returns whether the exports file lets clients enter file systems beneath a directory. `None` if
+/// the file does not export it.
+pub(crate) fn listed_cross_mounts(arguments: &Arguments, path: &Path) -> Option<bool> {
+    let path = full(path);
+    let listed = arguments.nfs.listed().iter().find(|one| full(&one.path) == path)?;
+    Some(listed.cross_mounts() || arguments.cross_mounts)
 }
 
 /// Parses a path or NAME=PATH.
@@ -137,6 +159,7 @@ fn secrets(arguments: &Arguments) -> Vec<(&'static str, &Path)> {
         ("the password file", arguments.password_file.as_deref()),
         ("the key of --tls-key", arguments.tls_key.as_deref()),
         ("the authorities of --tls-client-ca", arguments.tls_client_ca.as_deref()),
+        ("the exports file", arguments.nfs.exports.as_deref()),
         ("the keytab", arguments.keytab.as_deref()),
         ("the keytab of [kerberos]", kerberos.and_then(|kerberos| kerberos.keytab())),
     ];
@@ -144,7 +167,7 @@ fn secrets(arguments: &Arguments) -> Vec<(&'static str, &Path)> {
 }
 
 /// Resolves symbolic links in the part of a path that exists.
-fn full(path: &Path) -> PathBuf {
+pub(crate) fn full(path: &Path) -> PathBuf {
     if let Ok(full) = path.canonicalize() {
         return full;
     }

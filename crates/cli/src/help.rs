@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "exec", "apps",
         ],
     ),
-    ("Operate", &["doctor", "top", "sessions", "locks", "follow", "fence"]),
+    ("Operate", &["doctor", "top", "sessions", "locks", "follow", "fence", "exports"]),
     ("Measure", &["demo", "bench", "ping", "recover-test"]),
     ("Set up", &["completions", "man"]),
 ];

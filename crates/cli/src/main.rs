@@ -35,6 +35,7 @@ mod help;
 mod ignored;
 mod lock;
 mod mount;
+mod nfs;
 mod passwd;
 mod place;
 mod postmark;
@@ -118,6 +119,9 @@ enum Command {
     Top(status::top::Arguments),
     /// Show the requests of a server on this machine one by one, as they are answered.
     Follow(status::follow::Arguments),
+    /// Show which NFS clients see which exports of a server on this machine, and reload its
+    /// configuration.
+    Exports(nfs::exports::Arguments),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
     /// Run a command on behalf of `dafs lock`.
@@ -189,6 +193,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Sessions(target) => status::sessions::run(&target),
         Command::Top(arguments) => status::top::run(&arguments),
         Command::Follow(arguments) => status::follow::run(&arguments),
+        Command::Exports(arguments) => nfs::exports::run(&arguments),
         Command::Lock(arguments) => lock::run(&arguments),
         Command::Held(arguments) => lock::command::run(&arguments),
         Command::Locks(target) => status::locks::run(&target),

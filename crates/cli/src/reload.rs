@@ -7,6 +7,11 @@
 //! changed, nothing changes, and the log says why. Rules that arrive without the export paths or
 //! the anonymous user that they belong to could admit clients that both configurations keep out.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::{Context, Result, bail};
 use dafs_dat::TlsServer;
 use dafs_server::Reloader;
@@ -14,6 +19,7 @@ use serde_json::Value;
 
 use crate::access;
 use crate::exports;
+use crate::nfs;
 use crate::serve::{Arguments, merge, tls};
 
 /// Reloads the configuration of one server.
@@ -24,6 +30,8 @@ pub(crate) struct Reload {
     started: Arguments,
     server: Reloader,
     tls: Option<TlsServer>,
+    /// Held by the reload in progress.
+    turn: Mutex<()>,
 }
 
 impl Reload {
@@ -35,16 +43,22 @@ impl Reload {
         server: Reloader,
         tls: Option<TlsServer>,
     ) -> Self {
-        Self { flags, started, server, tls }
+        Self { flags, started, server, tls, turn: Mutex::new(()) }
     }
 
     /// Reads the configuration again, applies it, and logs the result.
-    pub(crate) fn run(&self) {
+    ///
+    /// # Errors
+    /// If nothing was applied; see [`Self::apply`].
+    pub(crate) fn run(&self) -> Result<()> {
         use sd_notify::NotifyState;
         // Without systemd, nothing receives this notification.
         let reloading = [NotifyState::Reloading, monotonic_now()];
         let _ = sd_notify::notify(false, &reloading);
-        match self.apply() {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let applied = self.apply();
+        drop(turn);
+        match &applied {
             Ok(()) => tracing::info!("configuration reloaded"),
             Err(error) => tracing::error!(
                 error = format!("{error:#}"),
@@ -52,6 +66,12 @@ impl Reload {
             ),
         }
         let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+        applied
+    }
+
+    /// Describes the rules in force for NFS clients, or for the client at an address.
+    pub(crate) fn describe_nfs(&self, client: Option<IpAddr>) -> Vec<String> {
+        self.server.describe_nfs(client)
     }
 
     /// Applies the configuration.
@@ -66,7 +86,8 @@ impl Reload {
             bail!("a change of {} needs a restart; nothing was applied", changed.join(", "));
         }
         exports::check(&new)?;
-        let rules = access::rules(&new)?;
+        let mut rules = access::rules(&new)?;
+        rules.nfs = nfs::rules_at_reload(&new)?;
         let tls = tls(&new)?;
         let version = self.server.read(rules, new.password_file.as_deref())?;
         self.server.apply(version);
@@ -90,12 +111,17 @@ fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
         let old = old_values.get(name.as_str());
         match name.as_str() {
             "export" => old.map(paths_of) != Some(paths_of(value)),
+            "nfs" => old.map(|old| &old["listen"]) != Some(&value["listen"]),
             name => !RELOADED.contains(&name) && old != Some(value),
         }
     });
     let mut changed: Vec<String> = differs.map(|(name, _)| name.clone()).collect();
     let switches = [
         ("directories", old.directories != new.directories),
+        (
+            "the directories, or of crossmnt, in the exports file",
+            directories_listed(old) != directories_listed(new),
+        ),
         // Whether other users can open the socket was decided at the start.
         (
             "allow-user (from no users, or to none)",
@@ -105,6 +131,12 @@ fn changed(old: &Arguments, new: &Arguments) -> Result<Vec<String>> {
     ];
     changed.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
     Ok(changed)
+}
+
+/// Returns what a reload does not apply of an exports file.
+fn directories_listed(options: &Arguments) -> BTreeSet<(&Path, bool)> {
+    let listed = options.nfs.listed().iter();
+    listed.map(|export| (&*export.path, export.cross_mounts())).collect()
 }
 
 /// Returns the values of each export table that a reload does not apply.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
-use dafs_server::{NfsConfig, PasswordFile, Server, ServerConfig, ServerError, Stopper};
+use dafs_server::{PasswordFile, Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -22,6 +22,8 @@ use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::exports;
 use crate::ignored::is_ignored;
+use crate::nfs::rpcbind::{self, Registered};
+use crate::nfs::{self, NfsTable};
 use crate::place::DEFAULT_PORT;
 use crate::reactors;
 use crate::reload::Reload;
@@ -126,21 +128,9 @@ pub(crate) struct Arguments {
     /// The settings of Kerberos authentication.
     #[arg(skip)]
     pub kerberos: Option<KerberosTable>,
-    /// Also serve NFS clients (versions 3 and 4.1) over TCP at this address, by default
-    /// 127.0.0.1:2049. An NFS client states itself which user it acts for, so only clients of this
-    /// machine are served unless --nfs-from names others.
-    #[arg(
-        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2049"
-    )]
-    pub nfs: Option<SocketAddr>,
-    /// Believe what NFS clients at these addresses or networks state about their users. May be
-    /// repeated.
-    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
-    pub nfs_from: Vec<String>,
-    /// Also believe NFS clients whose port is 1024 or higher. Any user of a client machine can open
-    /// such a port and then act as any other user.
-    #[arg(long)]
-    pub nfs_any_port: bool,
+    /// The settings for NFS clients.
+    #[command(flatten)]
+    pub nfs: NfsTable,
     /// Directory for the key that protects file handles, and for the journal.
     #[arg(long)]
     pub state: Option<PathBuf>,
@@ -241,16 +231,18 @@ pub(crate) fn run(flags: Arguments) -> Result<()> {
     let server = Server::new(&config, store).map_err(explain)?;
     tracing::info!(reactors = config.reactors, "starting to serve");
     let reload = Reload::new(flags, arguments.clone(), server.reloader(), config.tls.clone());
-    obey_signals(server.stopper(), reload)?;
+    let reload = Arc::new(reload);
+    obey_signals(server.stopper(), reload.clone())?;
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
     }
     socket_users::open_sockets(&arguments, server.addresses());
-    status::offer(server.addresses(), &server.inspector());
+    status::offer(server.addresses(), &server.inspector(), &reload);
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
     log_risks(&arguments)?;
-    announce(&arguments, &server, &config, page.as_ref());
+    let registered = rpcbind::register(&server.nfs_addresses());
+    announce(&arguments, &server, &config, page.as_ref(), &registered);
     let ended = server.run();
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE);
@@ -272,6 +264,8 @@ fn check(arguments: &Arguments) -> Result<()> {
             bail!("[[export]] {:?} has neither a path nor one of the directories", named.name);
         }
     }
+    nfs::config(arguments)?;
+    nfs::rules_at_start(arguments)?;
     unauthenticated::anonymous(arguments)?;
     for size in [&arguments.cache, &arguments.memory].into_iter().flatten() {
         bytes(size)?;
@@ -306,6 +300,7 @@ pub(crate) struct Outlook {
 fn risks(arguments: &Arguments) -> Result<Vec<String>> {
     let mut risks = unauthenticated::risks(arguments)?;
     risks.extend(exports::risks(arguments));
+    risks.extend(nfs::risks(arguments)?);
     Ok(risks)
 }
 
@@ -370,16 +365,19 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Reports that the server is ready, on standard output and to systemd.
-fn announce(arguments: &Arguments, server: &Server, config: &ServerConfig, page: Option<&Page>) {
+fn announce(
+    arguments: &Arguments,
+    server: &Server,
+    config: &ServerConfig,
+    page: Option<&Page>,
+    registered: &Registered,
+) {
     let addresses = server.addresses();
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let url = example(arguments, addresses, config);
     let mut text = format!("ready: {}\ntry:   dafs ls {url}\n", list.join(" "));
     for address in server.nfs_addresses() {
-        let (host, port) = (address.ip(), address.port());
-        text.push_str(&format!(
-            "nfs:   mount -t nfs -o vers=3,tcp,port={port},mountport={port},nolock {host}:/ DIR\n"
-        ));
+        text.push_str(&nfs::mount_commands(arguments, address, registered.is_complete()));
     }
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
@@ -389,8 +387,14 @@ fn announce(arguments: &Arguments, server: &Server, config: &ServerConfig, page:
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 }
 
-/// Reads the configuration file and applies the flags to it.
+/// Reads the configuration file and applies the flags to it. Reads the exports file, too.
 pub(crate) fn merge(flags: Arguments) -> Result<Arguments> {
+    let mut arguments = merge_files(flags)?;
+    arguments.nfs.read()?;
+    Ok(arguments)
+}
+
+fn merge_files(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
@@ -432,8 +436,6 @@ pub(crate) fn merge(flags: Arguments) -> Result<Arguments> {
         export: file.export,
         kerberos: file.kerberos,
         nfs: flags.nfs.or(file.nfs),
-        nfs_from: if flags.nfs_from.is_empty() { file.nfs_from } else { flags.nfs_from },
-        nfs_any_port: flags.nfs_any_port || file.nfs_any_port,
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
         lease: flags.lease.or(file.lease),
@@ -482,6 +484,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         export.read_only = arguments.read_only;
         let said = arguments.export.iter().find(|table| export.name == *table.name);
         let said = said.and_then(|table| table.cross_mounts);
+        let said = said.or_else(|| exports::listed_cross_mounts(arguments, &export.path));
         export.cross_mounts = said.unwrap_or(arguments.cross_mounts);
     }
     let mut config = LocalConfig::new(".", state_directory(arguments));
@@ -529,23 +532,13 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.metrics = !arguments.no_metrics;
     config.crc = arguments.crc;
     config.access = access::rules(arguments)?;
+    config.access.nfs = nfs::rules_at_start(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
-    config.nfs = nfs(arguments)?;
+    config.nfs = nfs::config(arguments)?;
     config.sessions.authentication.anonymous = unauthenticated::anonymous(arguments)?;
     config.one_time_user = unauthenticated::one_time_user(arguments)?;
     Ok(config)
-}
-
-/// Returns the settings for NFS clients, or `None` if there are to be none.
-fn nfs(arguments: &Arguments) -> Result<Option<NfsConfig>> {
-    let Some(address) = arguments.nfs else { return Ok(None) };
-    let mut nfs = NfsConfig::at(vec![address]);
-    for place in &arguments.nfs_from {
-        nfs.clients.push(place.parse().context("--nfs-from")?);
-    }
-    nfs.any_port = arguments.nfs_any_port;
-    Ok(Some(nfs))
 }
 
 /// Returns the TLS configuration, or `None` if TLS is not requested.
@@ -652,7 +645,7 @@ fn raise_descriptor_limit() {
 /// Handles signals. SIGHUP reloads the configuration. If the server's terminal is gone, SIGHUP
 /// stops the server instead, unless the signal was ignored at the start. The first SIGINT or
 /// SIGTERM stops the server cleanly, and the second ends the process immediately.
-fn obey_signals(stopper: Stopper, reload: Reload) -> Result<()> {
+fn obey_signals(stopper: Stopper, reload: Arc<Reload>) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     // nohup(1) starts programs with SIGHUP ignored.
     let ignores_hangup = is_ignored(SIGHUP);
@@ -662,7 +655,12 @@ fn obey_signals(stopper: Stopper, reload: Reload) -> Result<()> {
     let (request_reload, reloads) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
         .name("dafs-reload".into())
-        .spawn(move || reloads.iter().for_each(|()| reload.run()))
+        .spawn(move || {
+            for () in reloads {
+                // The reload logs its error.
+                let _ = reload.run();
+            }
+        })
         .context("starting the thread that reloads the configuration")?;
     let mut has_terminal = opens_terminal();
     std::thread::Builder::new()

@@ -60,6 +60,11 @@ pub use access::authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
     PrincipalPattern, TransportKind,
 };
+pub use access::exports::clients::ClientName;
+pub use access::exports::compile::{CompiledExports, HostLookup, SystemLookup};
+pub use access::exports::options::ClientOptions;
+pub use access::exports::parse::{ExportsError, ExportsFile, ListedClient, ListedExport};
+pub use access::exports::rules::{NfsClients, NfsExport, NfsPeers, NfsRules};
 pub use access::gss::{KerberosConfig, KerberosError};
 pub use access::live::{LiveVersion, Reloader};
 pub use access::one_time::OneTimeUser;

@@ -87,7 +87,8 @@ impl Server {
         let nfs = match &config.nfs {
             Some(nfs) => {
                 let own = others.pop().ok_or(ServerError::Reactors { asked: 0 })?;
-                let front = Front::new(nfs, own.interface.as_fd(), &shared);
+                let front =
+                    Front::new(nfs, (own.interface.as_fd(), own.interface.waker()), &shared);
                 Some((own, front?))
             }
             None => None,

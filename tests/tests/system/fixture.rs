@@ -14,7 +14,7 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
-    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, PartialTerms, Server,
+    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, NfsRules, PartialTerms, Server,
     ServerConfig, ServerStats, Stopper,
 };
 use dafs_store::Store;
@@ -209,7 +209,8 @@ impl Fixture {
                 config.access.exports.push(ExportRules { name, terms, clients: Vec::new() });
             }
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            config.nfs = Some(NfsConfig { any_port: true, ..NfsConfig::at(vec![address]) });
+            config.nfs = Some(NfsConfig::at(vec![address]));
+            config.access.nfs = NfsRules::for_all(Vec::new(), true);
         })
     }
 

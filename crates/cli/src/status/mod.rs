@@ -17,6 +17,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -29,7 +30,9 @@ use serde_json::Value;
 
 use dafs_watch::document;
 
+use crate::nfs::exports;
 use crate::place::DEFAULT_PORT;
+use crate::reload::Reload;
 use crate::terminal_text;
 
 /// Arguments of `dafs sessions` and `dafs locks`: the server, and the output format.
@@ -45,13 +48,13 @@ pub(crate) struct Target {
 }
 
 /// Offers the state of a server next to its socket.
-pub(crate) fn offer(addresses: &[Address], inspector: &Inspector) {
+pub(crate) fn offer(addresses: &[Address], inspector: &Inspector, reload: &Arc<Reload>) {
     let sockets = addresses.iter().filter_map(|address| match address {
         Address::Shm(path) => Some(status_path(path)),
         Address::Tcp(_) | Address::Verbs(_) | Address::Sim { .. } => None,
     });
     for path in sockets {
-        if let Err(error) = listen(&path, inspector.clone()) {
+        if let Err(error) = listen(&path, inspector.clone(), reload.clone()) {
             tracing::warn!(
                 path = %path.display(), %error,
                 "`dafs sessions` and `dafs locks` will not find this server"
@@ -60,12 +63,12 @@ pub(crate) fn offer(addresses: &[Address], inspector: &Inspector) {
     }
 }
 
-fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
+fn listen(path: &Path, inspector: Inspector, reload: Arc<Reload>) -> std::io::Result<()> {
     let listener = listen_privately(path)?;
     std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
             // A panic while answering one client must not keep later ones from being answered.
-            let answered = catch_unwind(AssertUnwindSafe(|| answer(stream, &inspector)));
+            let answered = catch_unwind(AssertUnwindSafe(|| answer(stream, &inspector, &reload)));
             if answered.is_err() {
                 tracing::error!("a request for the server's state caused a panic");
             }
@@ -75,7 +78,7 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
 }
 
 /// Reads the request of a connected client, and sends the state or the records that it selects.
-fn answer(stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
+fn answer(stream: UnixStream, inspector: &Inspector, reload: &Reload) -> std::io::Result<()> {
     // A client that does not read or write within this time is disconnected.
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -83,7 +86,10 @@ fn answer(stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
     match line.trim() {
         "" => tell(stream, inspector),
-        asked => follow::begin(asked, stream, inspector),
+        asked => match exports::answer(asked, reload) {
+            Some(told) => serde_json::to_writer(&stream, &told).map_err(Into::into),
+            None => follow::begin(asked, stream, inspector),
+        },
     }
 }
 
@@ -152,10 +158,18 @@ fn asking(path: &Path) -> String {
 
 /// Gets the state of a server as JSON.
 pub(crate) fn ask(socket: Option<&Path>) -> Result<Value> {
+    request(socket, "")
+}
+
+/// Sends a request to a server, and returns its answer. An empty request asks for the state.
+pub(crate) fn request(socket: Option<&Path>, asked: &str) -> Result<Value> {
     let (mut stream, path) = reach(socket)?;
     let mut told = || -> std::io::Result<Vec<u8>> {
+        stream.write_all(asked.as_bytes())?;
         stream.shutdown(Shutdown::Write)?;
-        stream.set_read_timeout(Some(PATIENCE * 2))?;
+        // A request may look up names, which takes longer than a copy of the state.
+        let patience = if asked.is_empty() { PATIENCE * 2 } else { LOOKUP_PATIENCE };
+        stream.set_read_timeout(Some(patience))?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -190,6 +204,8 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
+/// The time limit for a request that looks up names.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(120);
 /// The maximum length of a request in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
 /// The time limit for a read from or a write to a client, and for collecting the state. A client

@@ -18,6 +18,8 @@ use dafs_store::ExportTerms;
 use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
+use crate::access::exports::rules::{NfsPeer, NfsRules};
+
 /// All access rules of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRules {
@@ -35,6 +37,9 @@ pub struct AccessRules {
     /// The identity that replaces squashed identities (see `squash`) in exports that set no
     /// `anonymous` of their own.
     pub anonymous: Credentials,
+    /// The exports that NFS clients see. The other rules apply to NFS clients, too: such a client
+    /// has transport [`TransportKind::Nfs`] and has not authenticated.
+    pub nfs: NfsRules,
 }
 
 /// One rule about who may connect.
@@ -169,6 +174,11 @@ pub(crate) enum Refused {
     NoRule { count: usize },
     #[error("the rules of no export let the client see it")]
     NoExport,
+    #[error(
+        "its port is 1024 or higher, and the entry for it ({entry}) does not say insecure \
+        (--nfs-any-port)"
+    )]
+    Port { entry: String },
 }
 
 impl Default for AccessRules {
@@ -179,6 +189,7 @@ impl Default for AccessRules {
             exports: Vec::new(),
             squash: None,
             anonymous: Credentials::nobody(),
+            nfs: NfsRules::default(),
         }
     }
 }
@@ -231,8 +242,77 @@ impl AccessRules {
         }
     }
 
-    fn terms(&self, name: &OsStr, peer: &PeerFacts, who: &Principal, how: AuthType) -> ExportTerms {
-        let by_default = if peer.is_local { Squash::Nobody } else { Squash::Root };
+    /// Applies the access rules to an NFS client. Returns the terms of each export. The client gets
+    /// what both the entries for NFS clients and the other rules allow.
+    pub(crate) fn judge_nfs(
+        &self,
+        peer: &NfsPeer,
+        exports: &[OsString],
+    ) -> Result<Vec<ExportTerms>, Refused> {
+        let facts = PeerFacts {
+            address: Some(peer.address),
+            is_local: false,
+            uid: None,
+            transport: TransportKind::Nfs,
+            certificate: None,
+        };
+        let verdict = self.judge(&facts, &Principal::Anonymous, AuthType::None, exports)?;
+        let mut terms = verdict.terms;
+        let mut by_port = None;
+        for (name, terms) in exports.iter().zip(&mut terms) {
+            let entry = name.to_str().and_then(|name| self.nfs.entry(name, peer));
+            match entry.filter(|_| terms.is_visible) {
+                Some(entry) if entry.takes_port_of(peer) => {
+                    self.restrict(name, &facts, &entry.terms, terms);
+                }
+                Some(entry) => {
+                    terms.is_visible = false;
+                    by_port.get_or_insert_with(|| entry.place());
+                }
+                None => terms.is_visible = false,
+            }
+        }
+        match (terms.iter().any(|terms| terms.is_visible), by_port) {
+            (true, _) => Ok(terms),
+            (false, Some(entry)) => Err(Refused::Port { entry }),
+            (false, None) => Err(Refused::NoExport),
+        }
+    }
+
+    /// Applies the terms of an entry for NFS clients. The stricter of two terms holds.
+    fn restrict(
+        &self,
+        name: &OsStr,
+        facts: &PeerFacts,
+        entry: &PartialTerms,
+        terms: &mut ExportTerms,
+    ) {
+        terms.read_only |= entry.read_only == Some(true);
+        let set = self.partial_terms(name, facts, &Principal::Anonymous, AuthType::None).1;
+        if let Some(squash) = entry.squash {
+            let rank = |squash| match squash {
+                Squash::Nobody => 0,
+                Squash::Root => 1,
+                Squash::All => 2,
+            };
+            let is_stricter = set.squash.is_none_or(|other| rank(squash) >= rank(other));
+            if is_stricter {
+                terms.squash = squash;
+            }
+        }
+        if let Some(anonymous) = entry.anonymous.as_ref().filter(|_| set.anonymous.is_none()) {
+            terms.anonymous = anonymous.clone();
+        }
+    }
+
+    /// Returns true if a client sees an export, and the terms that the rules set for it.
+    fn partial_terms(
+        &self,
+        name: &OsStr,
+        peer: &PeerFacts,
+        who: &Principal,
+        how: AuthType,
+    ) -> (bool, PartialTerms) {
         let open = PartialTerms::default();
         let rules = self.exports.iter().find(|rules| *name == *rules.name);
         let base = rules.map_or(&open, |rules| &rules.terms);
@@ -240,16 +320,22 @@ impl AccessRules {
         let own = clients.iter().find(|(peers, _)| peers.matches(peer, who, how));
         let is_visible = clients.is_empty() || own.is_some();
         let own = own.map_or(&open, |(_, terms)| terms);
+        let terms = PartialTerms {
+            read_only: own.read_only.or(base.read_only),
+            squash: own.squash.or(base.squash).or(self.squash),
+            anonymous: own.anonymous.as_ref().or(base.anonymous.as_ref()).cloned(),
+        };
+        (is_visible, terms)
+    }
+
+    fn terms(&self, name: &OsStr, peer: &PeerFacts, who: &Principal, how: AuthType) -> ExportTerms {
+        let by_default = if peer.is_local { Squash::Nobody } else { Squash::Root };
+        let (is_visible, terms) = self.partial_terms(name, peer, who, how);
         ExportTerms {
             is_visible,
-            read_only: own.read_only.or(base.read_only).unwrap_or(false),
-            squash: own.squash.or(base.squash).or(self.squash).unwrap_or(by_default),
-            anonymous: own
-                .anonymous
-                .as_ref()
-                .or(base.anonymous.as_ref())
-                .unwrap_or(&self.anonymous)
-                .clone(),
+            read_only: terms.read_only.unwrap_or(false),
+            squash: terms.squash.unwrap_or(by_default),
+            anonymous: terms.anonymous.unwrap_or_else(|| self.anonymous.clone()),
         }
     }
 }

@@ -11,6 +11,7 @@ use dafs_store::{ExportTerms, Store};
 use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
 
 use crate::access::authorize::{AccessRules, PeerFacts, Refused, Verdict};
+use crate::access::exports::rules::NfsPeer;
 use crate::access::failures::LogKind;
 use crate::access::gss::Kerberos;
 use crate::access::live::Live;
@@ -96,6 +97,16 @@ impl Entrance {
         how: AuthType,
     ) -> Result<Verdict, Refused> {
         self.live.rules().judge(peer, who, how, &self.export_names)
+    }
+
+    /// Applies the access rules to an NFS client. Returns the terms of each export.
+    pub(crate) fn judge_nfs(&self, peer: &NfsPeer) -> Result<Vec<ExportTerms>, Refused> {
+        self.live.rules().judge_nfs(peer, &self.export_names)
+    }
+
+    /// Returns the names of the exports.
+    pub(crate) fn export_names(&self) -> &[OsString] {
+        &self.export_names
     }
 
     /// Returns the identity of a connection that has not logged in or has ended.

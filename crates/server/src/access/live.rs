@@ -4,6 +4,7 @@
 //! Invariant: a reader always gets the rules and passwords of one version. A reload that fails
 //! changes nothing.
 
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,6 +13,7 @@ use dafs_store::Store;
 use dafs_types::names::shown;
 
 use crate::access::authorize::AccessRules;
+use crate::access::exports::describe::describe;
 use crate::access::one_time::OneTimeUser;
 use crate::access::passwords::{PasswordError, PasswordFile};
 use crate::config::{ServerConfig, ServerError};
@@ -90,6 +92,14 @@ impl Reloader {
         check_access(&rules, &*self.store)?;
         let passwords = read_passwords(password_file, self.one_time_user.clone())?;
         Ok(LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) })
+    }
+
+    /// Describes the rules in force for the NFS client at an address, or all rules for NFS clients
+    /// if there is no address: a line for each export and entry. May block, because it may look up
+    /// the name of the client.
+    #[must_use]
+    pub fn describe_nfs(&self, client: Option<IpAddr>) -> Vec<String> {
+        describe(&self.live.rules(), &self.store.export_names(), client)
     }
 
     /// Puts rules and users into force for new connections and new logins. Open sessions keep the

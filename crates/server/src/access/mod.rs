@@ -6,6 +6,7 @@ pub(crate) mod accept;
 pub(crate) mod authorize;
 pub(crate) mod credentials;
 pub(crate) mod entrance;
+pub(crate) mod exports;
 pub(crate) mod failures;
 pub(crate) mod gss;
 pub(crate) mod live;

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use dafs_dat::Waker;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_filer::ClientKey;
 use dafs_nfs_wire::mount3::MOUNT3;
@@ -26,6 +27,7 @@ use super::recent::Recent;
 use super::users::{User, Users};
 use super::v4::Sender;
 use super::{mount, v3, v4};
+use crate::access::exports::rules::NfsPeer;
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult};
 use crate::moving::transfer::Cookie;
@@ -33,7 +35,6 @@ use crate::reactor::{Reactor, Shared};
 
 /// The state of the service for NFS clients.
 pub(crate) struct Front {
-    config: NfsConfig,
     records: Records,
     links: Vec<Option<Link>>,
     /// The connections that are paused.
@@ -48,9 +49,13 @@ pub(crate) struct Front {
 /// A connection of a client.
 struct Link {
     id: LinkId,
-    peer: SocketAddr,
-    /// True if the client is trusted to state the ids of its users.
-    is_believed: bool,
+    address: SocketAddr,
+    /// The facts about the client. `None` while its name is looked up; the server does not read
+    /// from the connection then.
+    peer: Option<NfsPeer>,
+    /// True if the rules let the client see an export. An NFS client states the ids of its users
+    /// without proof, so the server answers no calls of other clients.
+    is_let_in: bool,
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
@@ -62,7 +67,7 @@ impl Front {
     /// Listens at the configured addresses. Calls are executed once the reactor runs.
     pub(crate) fn new(
         config: &NfsConfig,
-        interface: BorrowedFd<'_>,
+        (interface, waker): (BorrowedFd<'_>, Waker),
         shared: &Shared,
     ) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
@@ -77,11 +82,10 @@ impl Front {
             records.listen(*address).map_err(system("listening for NFS clients"))?;
         }
         Ok(Self {
-            config: config.clone(),
             records,
             links: Vec::new(),
             paused: Vec::new(),
-            users: Users::default(),
+            users: Users::new(waker),
             recent: Recent::default(),
             calls: Calls::default(),
             writer: Writer::new(),
@@ -116,11 +120,12 @@ impl Front {
 
     /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
+        self.renew(reactor);
         self.resume_paused(reactor);
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
             match event {
-                RecordEvent::Opened { link, peer } => self.open(link, peer),
+                RecordEvent::Opened { link, peer } => self.open(reactor, link, peer),
                 RecordEvent::Record { link, bytes } => {
                     self.take_record(reactor, link, bytes);
                     served += 1;
@@ -196,20 +201,46 @@ impl Front {
         }
     }
 
-    fn open(&mut self, id: LinkId, peer: SocketAddr) {
-        let is_believed = self.config.believes(peer);
-        tracing::debug!(%peer, is_believed, "an NFS client has connected");
+    fn open(&mut self, reactor: &mut Reactor<'_>, id: LinkId, address: SocketAddr) {
+        tracing::debug!(%address, "an NFS client has connected");
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
         self.links[id.index()] = Some(Link {
             id,
-            peer,
-            is_believed,
+            address,
+            peer: None,
+            is_let_in: false,
             waiting: 0,
             is_paused: false,
             backlog: VecDeque::new(),
         });
+        self.judge(reactor, id);
+    }
+
+    /// Decides about all clients again if the rules or the name of a client have changed.
+    fn renew(&mut self, reactor: &mut Reactor<'_>) {
+        let before = self.users.changes();
+        self.users.renew(reactor.shared);
+        if self.users.changes() == before {
+            return;
+        }
+        let links: Vec<LinkId> = self.links.iter().flatten().map(|link| link.id).collect();
+        for id in links {
+            self.judge(reactor, id);
+        }
+    }
+
+    /// Decides whether the rules let the client of a connection see an export. While the client's
+    /// name is looked up, the server does not read from the connection.
+    fn judge(&mut self, reactor: &mut Reactor<'_>, id: LinkId) {
+        let Some(address) = self.link(id).map(|link| link.address) else { return };
+        let peer = self.users.peer_at(address);
+        let is_let_in = peer.as_ref().is_some_and(|peer| Users::lets_in(reactor.shared, peer));
+        if let Some(link) = self.link(id) {
+            (link.peer, link.is_let_in) = (peer, is_let_in);
+        }
+        self.pause_if_busy(id);
     }
 
     fn link(&mut self, id: LinkId) -> Option<&mut Link> {
@@ -238,11 +269,13 @@ impl Front {
         }
     }
 
-    /// Stops reading from a connection with too many waiting calls or too many unsent bytes.
+    /// Stops reading from a connection with too many waiting calls or too many unsent bytes, or
+    /// while the name of its client is looked up.
     fn pause_if_busy(&mut self, id: LinkId) {
         let unsent = self.records.unsent(id);
         let Some(link) = self.link(id) else { return };
-        if !link.is_paused && (link.waiting >= CALLS_MAX || unsent >= UNSENT_BYTES_MAX) {
+        let is_busy = link.waiting >= CALLS_MAX || unsent >= UNSENT_BYTES_MAX;
+        if !link.is_paused && (is_busy || link.peer.is_none()) {
             link.is_paused = true;
             self.paused.push(id);
             self.records.set_paused(id, true);
@@ -254,7 +287,8 @@ impl Front {
         for id in std::mem::take(&mut self.paused) {
             let unsent = self.records.unsent(id);
             let Some(link) = self.link(id) else { continue };
-            if link.waiting > CALLS_MAX / 2 || unsent > UNSENT_BYTES_MAX / 2 {
+            let is_busy = link.waiting > CALLS_MAX / 2 || unsent > UNSENT_BYTES_MAX / 2;
+            if is_busy || link.peer.is_none() {
                 self.paused.push(id);
                 continue;
             }
@@ -317,6 +351,12 @@ impl Front {
             }
             return self.send(reactor, link, &[]);
         }
+        if (call.program, call.procedure) == (MOUNT3.number, mount::EXPORT) {
+            // Every client may ask which exports it would see, from any port, as showmount(8) does.
+            let peer = self.link(link).and_then(|link| link.peer.clone());
+            mount::list_exports(&mut self.writer, reactor, xid, peer.as_ref());
+            return self.send(reactor, link, &[]);
+        }
         let sender = match self.sender_of(link, call) {
             Ok(sender) => sender,
             Err(why) => {
@@ -332,8 +372,8 @@ impl Front {
             let ran = v4::serve(&mut self.desk(), reactor, sender, xid, reader);
             return self.follow_compound(reactor, link, ran);
         }
-        let Sender { address, credentials, .. } = sender;
-        let user = User { address, credentials, client: ClientKey::NONE };
+        let Sender { peer, credentials, .. } = sender;
+        let user = User { peer, credentials, client: ClientKey::NONE };
         let Some(user) = self.users.admit(reactor.shared, &user) else {
             calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
             return self.send(reactor, link, &[]);
@@ -352,10 +392,9 @@ impl Front {
     fn sender_of(&mut self, link: LinkId, call: &Call<'_>) -> Result<Sender, AuthStat> {
         let credential = call.credential.credential()?;
         let Some(open) = self.link(link) else { return Err(AuthStat::Failed) };
-        if !open.is_believed {
+        let Some(peer) = open.peer.clone().filter(|_| open.is_let_in) else {
             return Err(AuthStat::TooWeak);
-        }
-        let address = open.peer.ip().to_canonical();
+        };
         let (credentials, has_credentials) = match credential {
             Credential::None => (Credentials::nobody(), false),
             Credential::Sys(sys) => {
@@ -365,7 +404,7 @@ impl Front {
             }
             Credential::Gss(_) | Credential::Tls => return Err(AuthStat::BadCred),
         };
-        Ok(Sender { link, address, credentials, has_credentials })
+        Ok(Sender { link, peer, credentials, has_credentials })
     }
 
     fn follow(

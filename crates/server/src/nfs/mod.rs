@@ -14,6 +14,7 @@ mod calls;
 pub(crate) mod config;
 mod front;
 mod mount;
+mod names;
 mod recent;
 mod run;
 mod users;

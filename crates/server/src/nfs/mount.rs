@@ -2,13 +2,17 @@
 //!
 //! Invariant: a client gets a handle only for a directory that the access rules let it see.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use dafs_nfs_wire::mount3::{Arguments, Export, MountResult, MountStatus, Mounted, Procedure};
 use dafs_nfs_wire::rpc::{Outcome, flavor};
-use dafs_nfs_wire::xdr::{Chain, Inline, Opaque, Reader, Xdr};
+use dafs_nfs_wire::xdr::{Chain, Inline, Opaque, Reader, Writer, Xdr};
 use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, ObjectType};
 
 use super::calls::{self, CallId, Desk, Progress};
+use crate::access::exports::rules::NfsPeer;
 use crate::reactor::Reactor;
 
 /// Executes a call of MOUNT.
@@ -40,8 +44,11 @@ pub(super) fn serve(
         // The server does not record which clients have mounted an export. Such records become
         // wrong, because clients that crash do not unmount.
         Arguments::Dump(()) => Chain::<(), 0>::default().encode(desk.writer),
-        Arguments::Export(()) => exports(reactor).encode_into(desk),
-        Arguments::Null(()) | Arguments::Umnt(_) | Arguments::UmntAll(()) => {}
+        // EXPORT is answered by `list_exports`, because every client may use it.
+        Arguments::Export(())
+        | Arguments::Null(())
+        | Arguments::Umnt(_)
+        | Arguments::UmntAll(()) => {}
     }
     Progress::Done
 }
@@ -78,29 +85,49 @@ fn status_of(error: StoreError) -> MountStatus {
     }
 }
 
-/// The paths of the exports.
-struct Exports(Vec<Vec<u8>>);
-
-fn exports(reactor: &Reactor<'_>) -> Exports {
-    let names = reactor.shared.whole_store.export_names();
-    let path = |name: std::ffi::OsString| {
-        let name = std::os::unix::ffi::OsStringExt::into_vec(name);
-        [b"/".as_slice(), &name].concat()
-    };
-    Exports(match names.len() {
-        0 | 1 => vec![b"/".to_vec()],
-        _ => names.into_iter().map(path).collect(),
-    })
+/// Writes the reply to EXPORT: the exports that a client sees, each with the clients that the rule
+/// for it names. The rules about other clients are not shown.
+pub(super) fn list_exports(
+    writer: &mut Writer,
+    reactor: &Reactor<'_>,
+    xid: u32,
+    peer: Option<&NfsPeer>,
+) {
+    calls::begin(writer, xid);
+    // The port of the client does not matter for the list.
+    let peer = peer.map(|peer| NfsPeer { is_privileged: true, ..peer.clone() });
+    let entrance = &reactor.shared.entrance;
+    let terms = peer.as_ref().and_then(|peer| entrance.judge_nfs(peer).ok()).unwrap_or_default();
+    let names = entrance.export_names();
+    let rules = entrance.rules();
+    let mut shown: Vec<(Vec<u8>, String)> = Vec::new();
+    for (name, _) in names.iter().zip(&terms).filter(|(_, terms)| terms.is_visible) {
+        let entry = name.to_str().zip(peer.as_ref());
+        let entry = entry.and_then(|(name, peer)| rules.nfs.entry(name, peer));
+        let clients = entry.map_or(String::new(), |entry| entry.clients.clone());
+        shown.push((path_of(name, names.len()), clients));
+    }
+    let all: Vec<Export<'_>> = shown
+        .iter()
+        .map(|(path, clients)| Export {
+            directory: Opaque(path),
+            groups: Chain(vec![Opaque(clients.as_bytes())]),
+        })
+        .collect();
+    Chain::<_, EXPORTS_MAX>(all).encode(writer);
 }
 
-impl Exports {
-    fn encode_into(&self, desk: &mut Desk<'_>) {
-        let export = |path| Export { directory: Opaque(path), groups: Chain::default() };
-        let all: Vec<_> = self.0.iter().map(|path| export(path.as_slice())).collect();
-        Chain::<_, EXPORTS_MAX>(all).encode(desk.writer);
+/// Returns the path of an export. A single export whose name has no slash is the root itself.
+fn path_of(name: &OsStr, count: usize) -> Vec<u8> {
+    let name = name.as_bytes();
+    match count == 1 && !name.contains(&b'/') {
+        true => b"/".to_vec(),
+        false => [b"/".as_slice(), name].concat(),
     }
 }
 
+/// The number of the procedure EXPORT.
+pub(super) const EXPORT: u32 = Procedure::Export as u32;
 /// The maximum number of names in a path to mount.
 const COMPONENTS_MAX: usize = 1024;
 /// The maximum number of exports in a reply.

@@ -4,32 +4,39 @@
 //! every user is checked again at the user's next call.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
-use dafs_dat::EndpointId;
-use dafs_filer::{ClientKey, FenceId, FenceKey, Party, Principal};
+use dafs_dat::{EndpointId, Waker};
+use dafs_filer::{ClientKey, FenceId, FenceKey, Holder, Party};
 use dafs_files::caller::Identity;
-use dafs_types::{AuthType, Credentials};
+use dafs_types::Credentials;
 
-use crate::access::authorize::{AccessRules, PeerFacts, TransportKind};
+use super::names::Names;
+use crate::access::authorize::AccessRules;
+use crate::access::exports::rules::NfsPeer;
 use crate::reactor::Shared;
 
 /// The admitted users of NFS clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Users {
     /// The access rules according to which the users were admitted.
     rules: Option<Arc<AccessRules>>,
     admitted: HashMap<User, EndpointId>,
     /// The fence identity of each address.
     fences: HashMap<IpAddr, FenceKey>,
+    names: Names,
+    /// The number of changes of the rules and of clients' names. Decisions that were made before
+    /// the last change do not hold.
+    changes: u64,
 }
 
 /// A user of an NFS client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct User {
-    /// The address of the client's machine.
-    pub address: IpAddr,
+    /// The client's machine and the kind of its port.
+    pub peer: NfsPeer,
     /// The credentials that the client states. If the client states none, the credentials of an
     /// unauthenticated user.
     pub credentials: Credentials,
@@ -38,39 +45,69 @@ pub(super) struct User {
 }
 
 impl Users {
-    /// Returns the endpoint id that stands for a user. `None` if the access rules refuse the user
-    /// or there are too many users.
-    pub(super) fn admit(&mut self, shared: &mut Shared, user: &User) -> Option<EndpointId> {
+    /// Creates the table. `waker` wakes the reactor when the name of a client was found.
+    pub(super) fn new(waker: Waker) -> Self {
+        Self {
+            rules: None,
+            admitted: HashMap::new(),
+            fences: HashMap::new(),
+            names: Names::new(waker),
+            changes: 0,
+        }
+    }
+
+    /// Removes all users if the rules have changed. Takes the names of clients that were found.
+    pub(super) fn renew(&mut self, shared: &mut Shared) {
         let rules = shared.entrance.rules();
-        if !self.rules.as_ref().is_some_and(|own| Arc::ptr_eq(own, &rules)) {
+        let has_rules = self.rules.as_ref().is_some_and(|own| Arc::ptr_eq(own, &rules));
+        let has_new_names = self.names.take_answers(Instant::now());
+        if !has_rules {
             self.forget_all(shared);
             self.rules = Some(rules);
         }
+        if !has_rules || has_new_names {
+            self.changes += 1;
+        }
+    }
+
+    /// Returns the number of changes of the rules and of clients' names.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Returns the facts about the client at an address. `None` while its name is looked up.
+    pub(super) fn peer_at(&mut self, address: SocketAddr) -> Option<NfsPeer> {
+        let needs_name = self.rules.as_ref().is_some_and(|rules| rules.nfs.needs_names());
+        let peer = NfsPeer::of(address, None);
+        if !needs_name {
+            return Some(peer);
+        }
+        let host = self.names.find(peer.address, Instant::now())?;
+        Some(NfsPeer { host, ..peer })
+    }
+
+    /// Returns true if the rules let a client see an export. Logs a refusal.
+    pub(super) fn lets_in(shared: &mut Shared, peer: &NfsPeer) -> bool {
+        let Err(refusal) = shared.entrance.judge_nfs(peer) else { return true };
+        if shared.entrance.may_log(Holder::at(peer.address), shared.life.now()) {
+            tracing::warn!(from = %peer.address, %refusal, "an NFS client is refused");
+        }
+        false
+    }
+
+    /// Returns the endpoint id that stands for a user. `None` if the access rules refuse the user
+    /// or there are too many users.
+    pub(super) fn admit(&mut self, shared: &mut Shared, user: &User) -> Option<EndpointId> {
         if let Some(endpoint) = self.admitted.get(user) {
             return Some(*endpoint);
         }
         if self.admitted.len() >= USERS_MAX {
             self.forget_all(shared);
         }
-        let facts = PeerFacts {
-            address: Some(user.address),
-            is_local: false,
-            uid: None,
-            transport: TransportKind::Nfs,
-            certificate: None,
-        };
-        let verdict = match shared.entrance.judge(&facts, &Principal::Anonymous, AuthType::None) {
-            Ok(verdict) => verdict,
-            Err(refusal) => {
-                if shared.entrance.may_log(facts.holder(), shared.life.now()) {
-                    tracing::warn!(from = %facts, %refusal, "an NFS client is refused");
-                }
-                return None;
-            }
-        };
-        let view = shared.entrance.view(verdict.terms);
+        let terms = shared.entrance.judge_nfs(&user.peer).ok()?;
+        let view = shared.entrance.view(terms);
         let who = Arc::new(Identity::new(user.credentials.clone(), &view));
-        let fence = self.fence_of(shared, user.address);
+        let fence = self.fence_of(shared, user.peer.address);
         let party = Party { client: user.client, fence };
         let endpoint = shared.channels.guests_mut().insert(who, party)?;
         self.admitted.insert(user.clone(), endpoint);

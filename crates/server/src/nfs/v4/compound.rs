@@ -416,8 +416,9 @@ impl Service<'_, '_, '_> {
         self.desk.writer.set_limit(limit as usize);
         let client = self.desk.v4.clients.get(&admitted.client).copied();
         let user = client.and_then(|client| {
-            let (address, credentials) = (self.c.sender.address, self.c.sender.credentials.clone());
-            let user = User { address, credentials, client };
+            let (peer, credentials) =
+                (self.c.sender.peer.clone(), self.c.sender.credentials.clone());
+            let user = User { peer, credentials, client };
             self.desk.users.admit(self.reactor.shared, &user)
         });
         if let Some(user) = user {
@@ -494,7 +495,7 @@ pub(super) fn principal_of(sender: &Sender) -> Principal {
 
 /// Describes the sender in the form that [`dafs_nfs_state`] needs.
 pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
-    let peer = match sender.address {
+    let peer = match sender.peer.address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         // A host can choose the last 64 bits of its address, so only the first 64 bits identify it.
         IpAddr::V6(address) => address.to_bits() >> 64 << 64,

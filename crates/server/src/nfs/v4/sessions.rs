@@ -124,7 +124,7 @@ impl Service<'_, '_, '_> {
             name: &name,
             verifier,
             principal: &FilerPrincipal::Anonymous,
-            holder: Holder::at(self.c.sender.address),
+            holder: Holder::at(self.c.sender.peer.address),
             expects_record: false,
         });
         let entered = entered.map_err(|error| match error {

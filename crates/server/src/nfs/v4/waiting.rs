@@ -1,7 +1,5 @@
 //! Compounds of version 4 that are in progress, and what they wait for.
 
-use std::net::IpAddr;
-
 use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
@@ -12,6 +10,7 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{Credentials, FileHandle, ShareAccess, ShareDeny};
 use smallvec::SmallVec;
 
+use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
 use crate::nfs::calls::CallId;
 
@@ -20,8 +19,8 @@ use crate::nfs::calls::CallId;
 pub(in crate::nfs) struct Sender {
     /// The connection on which the call has arrived.
     pub link: LinkId,
-    /// The address of the client's machine.
-    pub address: IpAddr,
+    /// The client's machine and the kind of its port.
+    pub peer: NfsPeer,
     /// The credentials that the client states. If the client states none, those of the user
     /// `nobody`.
     pub credentials: Credentials,

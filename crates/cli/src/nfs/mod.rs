@@ -1,0 +1,243 @@
+//! Options of `dafs serve` for NFS clients, and the exports file.
+//!
+//! Invariant: an NFS client gets nothing that no entry gives it. Without an exports file, only
+//! clients of this machine with a port below 1024 are served.
+
+pub(crate) mod exports;
+pub(crate) mod rpcbind;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use dafs_server::{
+    CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin, SystemLookup,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exports as checks;
+use crate::serve::Arguments;
+
+/// The options for NFS clients. In the configuration file they are the table `[nfs]`.
+#[derive(Clone, Debug, Default, Args, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct NfsTable {
+    /// Also serve NFS clients (versions 3, 4.1 and 4.2) over TCP at this address. Default: port
+    /// 2049, of 127.0.0.1, or of all addresses with --exports. An NFS client states itself which
+    /// user it acts for, so only clients of this machine are served unless --exports names others.
+    #[arg(
+        id = "nfs", long = "nfs", value_name = "ADDRESS", num_args = 0..=1,
+        default_missing_value = USUAL
+    )]
+    pub listen: Option<String>,
+    /// A file in the format of exports(5): the directories to serve, and which NFS clients see
+    /// them. Clients that it does not name get nothing.
+    #[arg(long = "exports", value_name = "FILE")]
+    pub exports: Option<PathBuf>,
+    /// Serve NFS clients at these addresses or networks, without an exports file. May be repeated.
+    #[arg(id = "nfs-from", long = "nfs-from", value_name = "NETWORK", value_delimiter = ',')]
+    pub from: Vec<String>,
+    /// Without an exports file, also serve NFS clients whose port is 1024 or higher. Any user of a
+    /// client machine can open such a port and then act as any other user.
+    #[arg(id = "nfs-any-port", long = "nfs-any-port")]
+    pub any_port: bool,
+    /// The contents of the exports file.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub listed: Option<Listed>,
+}
+
+/// The contents of an exports file that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed(ExportsFile);
+
+impl NfsTable {
+    /// Applies flags to the options of a configuration file.
+    pub(crate) fn or(self, file: Self) -> Self {
+        Self {
+            listen: self.listen.or(file.listen),
+            exports: self.exports.or(file.exports),
+            from: if self.from.is_empty() { file.from } else { self.from },
+            any_port: self.any_port || file.any_port,
+            listed: None,
+        }
+    }
+
+    /// Reads the exports file, if there is one.
+    pub(crate) fn read(&mut self) -> Result<()> {
+        let Some(path) = &self.exports else { return Ok(()) };
+        if !self.from.is_empty() || self.any_port {
+            bail!(
+                "--exports and --nfs-from or --nfs-any-port exclude each other: write the clients \
+                and the option insecure into {}",
+                path.display()
+            );
+        }
+        let text = std::fs::read(path)
+            .with_context(|| format!("reading the exports file {}", path.display()))?;
+        if text.len() > FILE_BYTES_MAX {
+            bail!("the exports file {} is too long", path.display());
+        }
+        self.listed = Some(Listed(ExportsFile::parse(&text, &path.display().to_string())?));
+        Ok(())
+    }
+
+    /// Returns the exports of the file.
+    pub(crate) fn listed(&self) -> &[ListedExport] {
+        self.listed.as_ref().map_or(&[], |listed| &listed.0.exports)
+    }
+
+    /// Returns true if NFS clients are served.
+    pub(crate) fn is_on(&self) -> bool {
+        self.listen.is_some()
+    }
+}
+
+/// Returns the settings for NFS clients, or `None` if they are not served.
+pub(crate) fn config(arguments: &Arguments) -> Result<Option<NfsConfig>> {
+    let table = &arguments.nfs;
+    let Some(text) = &table.listen else {
+        if table.exports.is_some() {
+            bail!("--exports needs --nfs, or listen in [nfs]");
+        }
+        return Ok(None);
+    };
+    Ok(Some(NfsConfig::at(vec![address(text, table.exports.is_some())?])))
+}
+
+/// Returns the address to listen on.
+fn address(text: &str, has_exports: bool) -> Result<SocketAddr> {
+    if text != USUAL {
+        return text.parse().map_err(|_| {
+            anyhow!("--nfs {text:?} is no address; write 127.0.0.1:2049, 0.0.0.0:2049 or [::]:2049")
+        });
+    }
+    let has_version_6 = || TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let address: IpAddr = match has_exports {
+        false => Ipv4Addr::LOCALHOST.into(),
+        true if has_version_6() => Ipv6Addr::UNSPECIFIED.into(),
+        true => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    Ok(SocketAddr::new(address, PORT))
+}
+
+/// Returns the rules for NFS clients. Looks up the hosts and netgroups of the exports file.
+fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
+    let Some(Listed(file)) = &arguments.nfs.listed else {
+        let origins = arguments.nfs.from.iter().map(|text| text.parse::<Origin>());
+        let origins = origins.collect::<Result<Vec<_>, _>>().context("--nfs-from")?;
+        let rules = NfsRules::for_all(origins, arguments.nfs.any_port);
+        return Ok(CompiledExports { rules, unknown: Vec::new() });
+    };
+    let all = checks::all(arguments);
+    let export_of = |path: &Path| {
+        let path = checks::full(path);
+        let found = all.iter().find(|export| checks::full(&export.path) == path)?;
+        found.name.to_str().map(str::to_owned)
+    };
+    Ok(file.compile(&SystemLookup, export_of)?)
+}
+
+/// Returns the rules for NFS clients at the start of a server. Hosts and netgroups that cannot be
+/// looked up are logged, and get nothing until a reload.
+pub(crate) fn rules_at_start(arguments: &Arguments) -> Result<NfsRules> {
+    let CompiledExports { rules, unknown } = compiled(arguments)?;
+    for what in unknown {
+        tracing::warn!("{what}; it gets nothing until `dafs exports --reload` finds it");
+    }
+    log_ignored(arguments);
+    Ok(rules)
+}
+
+/// Returns the rules for NFS clients at a reload.
+///
+/// # Errors
+/// If a host or netgroup cannot be looked up, so that a failure of the name service does not take
+/// access from clients.
+pub(crate) fn rules_at_reload(arguments: &Arguments) -> Result<NfsRules> {
+    let CompiledExports { rules, unknown } = compiled(arguments)?;
+    match unknown.into_iter().next() {
+        Some(what) => Err(what.into()),
+        None => Ok(rules),
+    }
+}
+
+/// Logs the options that have no effect on this server.
+fn log_ignored(arguments: &Arguments) {
+    let clients = arguments.nfs.listed().iter().flat_map(|export| &export.clients);
+    let mut ignored: Vec<&str> =
+        clients.flat_map(|client| &client.options.ignored).map(String::as_str).collect();
+    ignored.sort_unstable();
+    ignored.dedup();
+    if !ignored.is_empty() {
+        tracing::info!(options = ignored.join(","), "the exports file has options without effect");
+    }
+}
+
+/// Returns warnings about the access of NFS clients.
+pub(crate) fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+    if !arguments.nfs.is_on() {
+        return Ok(Vec::new());
+    }
+    let rules = compiled(arguments)?.rules;
+    let entries = rules.exports.iter().flat_map(|export| &export.clients).chain(&rules.others);
+    let mut risks = Vec::new();
+    let mut places = std::collections::BTreeSet::new();
+    for entry in entries {
+        let place = format!("{} ({})", entry.clients, entry.source);
+        if entry.any_port && places.insert(place.clone()) {
+            risks.push(format!(
+                "nfs: any user of the machines {place} can act as any user except root, because \
+                ports of 1024 and higher are served; remove insecure (--nfs-any-port)"
+            ));
+        }
+        if entry.who == NfsPeers::Anyone && entry.terms.read_only != Some(true) {
+            risks.push(format!(
+                "nfs: root of every machine that can connect can act as any user and change \
+                files ({place}); name the clients, or write ro"
+            ));
+        }
+    }
+    Ok(risks)
+}
+
+/// Returns the commands with which clients mount an export. `has_rpcbind` is true if clients find
+/// the ports by rpcbind.
+pub(crate) fn mount_commands(
+    arguments: &Arguments,
+    address: SocketAddr,
+    has_rpcbind: bool,
+) -> String {
+    let all = checks::all(arguments);
+    let is_root = |name: &std::ffi::OsStr| all.len() == 1 && !name.to_string_lossy().contains('/');
+    let path = match all.first() {
+        Some(export) if !is_root(&export.name) => format!("/{}", export.name.to_string_lossy()),
+        Some(_) | None => "/".to_owned(),
+    };
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        }
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    let port = address.port();
+    let usual = if port == PORT { String::new() } else { format!(",port={port}") };
+    let version_3 = match has_rpcbind {
+        true => String::new(),
+        false => format!(",port={port},mountport={port}"),
+    };
+    format!(
+        "nfs:   mount -t nfs -o vers=4.2{usual} {host}:{path} DIR\n\
+         nfs 3: mount -t nfs -o vers=3,proto=tcp,nolock{version_3} {host}:{path} DIR\n"
+    )
+}
+
+/// The usual port of NFS.
+pub(crate) const PORT: u16 = 2049;
+/// The value that stands for the usual address.
+const USUAL: &str = "usual";
+/// The maximum length of an exports file in bytes.
+const FILE_BYTES_MAX: usize = 16 << 20;

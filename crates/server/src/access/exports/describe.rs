@@ -1,0 +1,67 @@
+//! Describes the rules for NFS clients as text, for `dafs exports`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+
+use dafs_store::ExportTerms;
+use dafs_store::local::Squash;
+use dafs_types::names::shown;
+
+use super::compile::{SystemLookup, confirmed_name};
+use super::rules::{NfsClients, NfsPeer};
+use crate::access::authorize::AccessRules;
+
+/// Describes the entries that apply to the client at an address, or all entries if there is no
+/// address. May block, because it looks up the name of the client if the rules need it.
+pub(crate) fn describe(
+    rules: &AccessRules,
+    names: &[OsString],
+    client: Option<IpAddr>,
+) -> Vec<String> {
+    match client {
+        Some(address) => of_client(rules, names, address.to_canonical()),
+        None => names.iter().flat_map(|name| of_export(rules, name)).collect(),
+    }
+}
+
+fn of_client(rules: &AccessRules, names: &[OsString], address: IpAddr) -> Vec<String> {
+    let host = match rules.nfs.needs_names() {
+        true => confirmed_name(address, &SystemLookup),
+        false => None,
+    };
+    let peer = NfsPeer { address, is_privileged: true, host };
+    let terms = match rules.judge_nfs(&peer, names) {
+        Ok(terms) => terms,
+        Err(refusal) => return vec![format!("{address} is not served: {refusal}")],
+    };
+    let visible = names.iter().zip(&terms).filter(|(_, terms)| terms.is_visible);
+    let line = |(name, terms): (&OsString, &ExportTerms)| {
+        let entry = rules.nfs.entry(name.to_str()?, &peer)?;
+        Some(format!("/{} {} [{}]", shown(name.as_bytes()), options(terms, entry), entry.place()))
+    };
+    visible.filter_map(line).collect()
+}
+
+fn options(terms: &ExportTerms, entry: &NfsClients) -> String {
+    let access = if terms.read_only { "ro" } else { "rw" };
+    let squash = match terms.squash {
+        Squash::Nobody => "no_root_squash",
+        Squash::Root => "root_squash",
+        Squash::All => "all_squash",
+    };
+    let port = if entry.any_port { "insecure" } else { "secure" };
+    let (uid, gid) = (terms.anonymous.uid(), terms.anonymous.gid());
+    format!("{access},{squash},{port},anonuid={uid},anongid={gid}")
+}
+
+fn of_export(rules: &AccessRules, name: &OsString) -> Vec<String> {
+    let Some(text) = name.to_str() else { return Vec::new() };
+    let own = rules.nfs.exports.iter().find(|own| own.name == text);
+    let clients = own.map_or(&rules.nfs.others, |own| &own.clients);
+    let name = shown(name.as_bytes());
+    match clients.is_empty() {
+        true => vec![format!("/{name} no NFS client")],
+        false => clients.iter().map(|entry| format!("/{name} {entry}")).collect(),
+    }
+}

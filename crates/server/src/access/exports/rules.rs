@@ -1,0 +1,225 @@
+//! The rules about which NFS clients see which exports.
+//!
+//! Invariant: a client that no entry of an export names does not see the export. Of the entries
+//! that name a client, the first one decides; the entries are sorted by the rank that exports(5)
+//! gives to kinds of clients.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use dafs_store::local::Squash;
+
+use super::clients::is_like;
+use crate::access::authorize::{Origin, PartialTerms};
+
+/// The exports that NFS clients see. The default shows all exports to clients of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsRules {
+    /// The exports with clients of their own.
+    pub exports: Vec<NfsExport>,
+    /// The clients of all other exports.
+    pub others: Vec<NfsClients>,
+}
+
+/// An export and its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsExport {
+    /// The name of the export.
+    pub name: String,
+    /// The clients that see the export. The first entry that names a client decides.
+    pub clients: Vec<NfsClients>,
+}
+
+/// Clients, and the terms on which they use an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsClients {
+    /// The clients to which the entry applies.
+    pub who: NfsPeers,
+    /// The terms that the entry sets.
+    pub terms: PartialTerms,
+    /// True if clients are served whatever their port is. False if only clients with a port below
+    /// 1024 are served, because any user of a machine can open the other ports.
+    pub any_port: bool,
+    /// The clients as written in the entry.
+    pub clients: String,
+    /// The place of the entry: a file and a line, or a flag.
+    pub source: String,
+}
+
+/// The NFS clients that an entry names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NfsPeers {
+    /// The clients at these addresses. An entry that names a host has the host's addresses.
+    Addresses(Vec<Origin>),
+    /// The clients whose host names match a pattern.
+    Named(String),
+    /// Every client.
+    Anyone,
+}
+
+/// The facts about an NFS client on which the rules decide.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NfsPeer {
+    /// The address of the client's machine.
+    pub address: IpAddr,
+    /// True if the client's port is below 1024.
+    pub is_privileged: bool,
+    /// The confirmed name of the client's machine. `None` if it is unknown or no rule needs it.
+    pub host: Option<Arc<str>>,
+}
+
+impl Default for NfsRules {
+    fn default() -> Self {
+        Self { exports: Vec::new(), others: vec![NfsClients::of_this_machine()] }
+    }
+}
+
+impl NfsRules {
+    /// Returns rules that show all exports to these clients.
+    #[must_use]
+    pub fn for_all(origins: Vec<Origin>, any_port: bool) -> Self {
+        let own = NfsClients::of_this_machine();
+        let shown: Vec<String> = origins.iter().map(ToString::to_string).collect();
+        let clients = match origins.is_empty() {
+            true => NfsClients { any_port, ..own },
+            false => NfsClients {
+                who: NfsPeers::Addresses(origins),
+                any_port,
+                clients: shown.join(","),
+                source: "--nfs-from".to_owned(),
+                ..own
+            },
+        };
+        Self { exports: Vec::new(), others: vec![clients] }
+    }
+
+    /// Returns true if an entry decides by the names of clients.
+    pub(crate) fn needs_names(&self) -> bool {
+        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
+        all.any(|entry| matches!(entry.who, NfsPeers::Named(_)))
+    }
+
+    /// Returns the entry that decides about a client's access to an export. `None` if the client
+    /// does not see the export. The port of the client is not checked.
+    pub(crate) fn entry(&self, export: &str, peer: &NfsPeer) -> Option<&NfsClients> {
+        let own = self.exports.iter().find(|own| own.name == export);
+        let clients = own.map_or(&self.others, |own| &own.clients);
+        clients.iter().find(|entry| entry.who.has(peer))
+    }
+}
+
+impl NfsClients {
+    fn of_this_machine() -> Self {
+        let network = |address: IpAddr, bits| Origin::Network { address, bits };
+        Self {
+            who: NfsPeers::Addresses(vec![
+                network(Ipv4Addr::LOCALHOST.into(), 8),
+                network(Ipv6Addr::LOCALHOST.into(), 128),
+            ]),
+            terms: PartialTerms::default(),
+            any_port: false,
+            clients: "localhost".to_owned(),
+            source: "default".to_owned(),
+        }
+    }
+
+    /// Returns the place of the entry and the clients that it names.
+    pub(crate) fn place(&self) -> String {
+        format!("{}: {}", self.source, self.clients)
+    }
+
+    /// Returns true if the entry lets a client in that has such a port.
+    pub(crate) fn takes_port_of(&self, peer: &NfsPeer) -> bool {
+        self.any_port || peer.is_privileged
+    }
+}
+
+impl NfsPeers {
+    fn has(&self, peer: &NfsPeer) -> bool {
+        match self {
+            Self::Addresses(origins) => origins.iter().any(|of| of.has_address(peer.address)),
+            Self::Named(pattern) => peer.host.as_ref().is_some_and(|host| is_like(pattern, host)),
+            Self::Anyone => true,
+        }
+    }
+}
+
+impl NfsPeer {
+    /// Collects the facts about a client at this address.
+    pub(crate) fn of(peer: SocketAddr, host: Option<Arc<str>>) -> Self {
+        let is_privileged = peer.port() < PRIVILEGED_PORTS;
+        Self { address: peer.ip().to_canonical(), is_privileged, host }
+    }
+}
+
+impl fmt::Display for NfsClients {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PartialTerms { read_only, squash, anonymous } = &self.terms;
+        let access = match read_only {
+            Some(true) => "ro",
+            Some(false) | None => "rw",
+        };
+        let squash = match squash {
+            Some(Squash::Nobody) => "no_root_squash",
+            Some(Squash::All) => "all_squash",
+            Some(Squash::Root) | None => "root_squash",
+        };
+        let port = if self.any_port { "insecure" } else { "secure" };
+        write!(out, "{}({access},{squash},{port}", self.clients)?;
+        if let Some(who) = anonymous {
+            write!(out, ",anonuid={},anongid={}", who.uid(), who.gid())?;
+        }
+        write!(out, ") [{}]", self.source)
+    }
+}
+
+/// The lowest port that any user of a machine can open. Only the superuser can open lower ports.
+const PRIVILEGED_PORTS: u16 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str, host: Option<&str>) -> NfsPeer {
+        NfsPeer::of(text.parse().unwrap(), host.map(Arc::from))
+    }
+
+    fn lets_in(rules: &NfsRules, peer: &NfsPeer) -> bool {
+        rules.entry("pub", peer).is_some_and(|entry| entry.takes_port_of(peer))
+    }
+
+    #[test]
+    fn only_this_machine_and_its_superuser_are_served_by_default() {
+        let rules = NfsRules::default();
+        for (text, expected) in [
+            ("127.0.0.1:1023", true),
+            ("127.8.0.1:1023", true),
+            ("[::1]:700", true),
+            ("[::ffff:127.0.0.1]:700", true),
+            ("127.0.0.1:1024", false),
+            ("10.0.0.1:1023", false),
+        ] {
+            assert_eq!(lets_in(&rules, &peer(text, None)), expected, "{text}");
+        }
+        let rules = NfsRules::for_all(vec!["10.1.0.0/16".parse().unwrap()], true);
+        assert!(lets_in(&rules, &peer("10.1.2.3:40000", None)));
+        assert!(!lets_in(&rules, &peer("10.2.2.3:40000", None)));
+        assert!(!lets_in(&rules, &peer("127.0.0.1:1", None)));
+    }
+
+    #[test]
+    fn a_client_without_a_confirmed_name_matches_no_pattern() {
+        let entry = NfsClients {
+            who: NfsPeers::Named("*.example.org".to_owned()),
+            ..NfsClients::of_this_machine()
+        };
+        let export = NfsExport { name: "pub".to_owned(), clients: vec![entry] };
+        let rules = NfsRules { exports: vec![export], others: Vec::new() };
+        assert!(rules.needs_names() && !NfsRules::default().needs_names());
+        assert!(lets_in(&rules, &peer("192.0.2.1:1", Some("a.example.org"))));
+        assert!(!lets_in(&rules, &peer("192.0.2.1:1", None)));
+        assert!(!lets_in(&rules, &peer("192.0.2.1:2049", Some("a.example.org"))));
+        assert!(rules.entry("home", &peer("127.0.0.1:1", None)).is_none());
+    }
+}
