@@ -60,6 +60,8 @@ pub const OTHER: u32 = 12_002;
 
 /// The number of attempts per second to connect to a server that restarts.
 const STEPS_PER_SECOND: u64 = 10;
+/// The longest time in milliseconds after which clocks of file systems go on.
+const TICK_MS: u64 = 20;
 /// The size in bytes of each listing by which the names in a case's directory are removed.
 const PAGE_BYTES: u32 = 32 << 10;
 
@@ -251,6 +253,12 @@ fn empty(client: &mut Nfs3, dir: &[u8]) -> Result<(), Fault> {
             }
         }
     }
+}
+
+/// Waits until the server's clock has gone on. Until then, the change attribute of something that
+/// has just changed may rise, although nothing more has changed.
+pub fn await_tick() {
+    std::thread::sleep(Duration::from_millis(TICK_MS));
 }
 
 /// Checks that two values are equal.

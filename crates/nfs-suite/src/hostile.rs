@@ -11,7 +11,7 @@ mod messages;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -41,6 +41,8 @@ pub struct Load {
     pub seed: u64,
     /// By how many bytes the server's memory may grow at most.
     pub growth_bytes_max: u64,
+    /// The names of the attackers beside the bad messages; all if the list is empty.
+    pub only: Vec<String>,
 }
 
 /// What was done, and how the server has fared.
@@ -52,6 +54,8 @@ pub struct Report {
     pub actions: u64,
     /// The number of operations of the witness.
     pub witnessed: u64,
+    /// The longest time that four operations of the witness took.
+    pub longest: Duration,
     /// The memory of the server before the load, in bytes.
     pub bytes_before: u64,
     /// The largest amount of memory during the load, in bytes.
@@ -110,14 +114,18 @@ pub fn run(load: &Load) -> Result<Report> {
                 scope.spawn(move || attackers::send_bad_messages(shared, generator, count))
             })
             .collect();
-        for attacker in attackers::ALL {
-            scope.spawn(move || attacker(shared));
+        for (name, attacker) in attackers::ALL {
+            if load.only.is_empty() || load.only.iter().any(|only| only == name) {
+                scope.spawn(move || attacker(shared));
+            }
         }
         let mut watch = || -> Result<()> {
             while !senders.iter().all(std::thread::ScopedJoinHandle::is_finished) {
                 report.bytes_most = report.bytes_most.max(memory_of(load.process)?);
+                let begun = Instant::now();
                 let served = witness(&mut bench, &mut report.witnessed);
                 served.context("another client is not served")?;
+                report.longest = report.longest.max(begun.elapsed());
                 std::thread::sleep(Duration::from_millis(LOOK_MS));
             }
             Ok(())

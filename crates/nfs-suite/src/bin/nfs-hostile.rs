@@ -27,6 +27,11 @@ struct Arguments {
     /// The number of mebibytes by which the memory of the server may grow.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     growth: u64,
+    /// Run only this attacker beside the bad messages: half-records, endless-fragments,
+    /// slow-readers, long-compounds, many-clients, slot-games, short-connections. May be given
+    /// several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -57,10 +62,14 @@ fn attack(arguments: &Arguments) -> Result<()> {
         messages: arguments.messages,
         seed: arguments.seed,
         growth_bytes_max: arguments.growth << 20,
+        only: arguments.only.clone(),
     };
     let report = run(&load)?;
     println!("{} bad messages, {} other actions", report.messages, report.actions);
-    println!("{} operations of the witness", report.witnessed);
+    println!(
+        "{} operations of the witness, four in at most {:?}",
+        report.witnessed, report.longest
+    );
     let mib = |bytes: u64| bytes >> 20;
     println!(
         "memory: {} MiB before, {} MiB at most, {} MiB after",

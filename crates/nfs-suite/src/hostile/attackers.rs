@@ -17,22 +17,24 @@ use crate::rpc::{Auth, Call, Connection, LAST, record_of};
 use crate::xdr::Put;
 
 /// All attackers except those that send bad messages.
-pub(super) const ALL: &[fn(&Shared)] = &[
-    half_records,
-    endless_fragments,
-    slow_readers,
-    long_compounds,
-    many_clients,
-    slot_games,
-    short_connections,
+pub(super) const ALL: &[(&str, fn(&Shared))] = &[
+    ("half-records", half_records),
+    ("endless-fragments", endless_fragments),
+    ("slow-readers", slow_readers),
+    ("long-compounds", long_compounds),
+    ("many-clients", many_clients),
+    ("slot-games", slot_games),
+    ("short-connections", short_connections),
 ];
 
 /// The longest time that an attacker waits for the server.
 const WAIT: Duration = Duration::from_millis(200);
 /// The number of connections that an attacker holds at the same time.
 const HELD: usize = 64;
-/// The number of messages that are sent before replies are read.
+/// The number of calls that are sent at a time.
 const BATCH: u64 = 32;
+/// The number of bad messages that are sent on one connection, if the server does not close it.
+const PER_CONNECTION: u64 = 256;
 /// The number of operations in a long compound.
 const OPERATIONS: usize = 10_000;
 
@@ -43,34 +45,22 @@ fn connect(server: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Reads what is there, without waiting. Returns false if the connection has ended.
-fn drain(stream: &mut TcpStream) -> bool {
-    let mut buffer = [0; 64 << 10];
-    if stream.set_nonblocking(true).is_err() {
-        return false;
-    }
-    let is_open = loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => break false,
-            Ok(_) => {}
-            Err(error) => break error.kind() == std::io::ErrorKind::WouldBlock,
-        }
-    };
-    is_open && stream.set_nonblocking(false).is_ok()
-}
-
-/// Sends so many bad messages, and connects again whenever the server closes the connection.
+/// Sends so many bad messages, each with a valid call behind it, and waits until the server has
+/// answered that call or closed the connection. So each message has been received when it counts.
 pub(super) fn send_bad_messages(shared: &Shared, mut generator: Generator, count: u64) {
+    let null = Call::new(nfs3::PROGRAM, 3, 0, &Auth::None, Vec::new());
     let mut sent = 0;
     while sent < count && !shared.is_over() {
-        let Some(mut stream) = connect(shared.server) else { continue };
-        let mut is_open = true;
-        while is_open && sent < count && !shared.is_over() {
-            let batch: Vec<u8> =
-                (0..BATCH).flat_map(|_| record_of(&[&generator.message()])).collect();
-            is_open = stream.write_all(&batch).is_ok() && drain(&mut stream);
-            sent += BATCH;
-            shared.sent.fetch_add(BATCH, Ordering::Relaxed);
+        let Ok(mut connection) = connection(shared) else { continue };
+        for _ in 0..PER_CONNECTION {
+            let xid = connection.xid();
+            let both = [record_of(&[&generator.message()]), record_of(&[&null.encode(xid)])];
+            let result = connection.send_raw(&both.concat()).and_then(|()| connection.reply(xid));
+            sent += 1;
+            shared.sent.fetch_add(1, Ordering::Relaxed);
+            if result.is_err() || sent == count || shared.is_over() {
+                break;
+            }
         }
     }
 }
