@@ -4,10 +4,12 @@
 //! owners allow the access. Without an open, the store's permissions and the delegations must also
 //! allow it.
 
+use std::sync::Arc;
+
 use dafs_filer::{ClientKey, FileOperation, Filer, IoKind, Party};
 use dafs_ops::Fault;
-use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
+use dafs_store::{File, FileKey, FileVersion};
 use dafs_types::{AccessMask, FileHandle, Moment, ShareAccess, StateId, limits};
 
 use crate::Files;
@@ -128,11 +130,13 @@ impl Files<'_> {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
-        Ok(self.open_anonymous(by, handle, kind)?.0)
+        let opened = by.store().open_with_version(by, handle, access_for(kind))?;
+        Ok(self.take_anonymous(by, handle, kind, opened)?.0)
     }
 
-    /// Opens a file for a read or write that uses the anonymous state id, as
-    /// [`Files::unopened_file`] does. Returns also the key under which the filer knows the file.
+    /// Opens a file for a read or write of a client whose protocol has no opens; see
+    /// [`Store::open_stateless`](dafs_store::Store::open_stateless). Returns also the key under
+    /// which the filer knows the file.
     ///
     /// # Errors
     /// The error of the store, of another client's open, or of a delegation.
@@ -142,7 +146,19 @@ impl Files<'_> {
         handle: &FileHandle,
         kind: IoKind,
     ) -> Result<(IoFile, dafs_filer::FileKey), NotDone> {
-        let (file, version) = by.store().open_with_version(by, handle, access_for(kind))?;
+        let opened = by.store().open_stateless(by, handle, access_for(kind))?;
+        self.take_anonymous(by, handle, kind, opened)
+    }
+
+    /// Checks what other clients hold of a file that the store has just opened, and adds the file
+    /// to the cache.
+    fn take_anonymous(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        kind: IoKind,
+        (file, version): (Arc<dyn File>, FileVersion),
+    ) -> Result<(IoFile, dafs_filer::FileKey), NotDone> {
         let key = dafs_filer::FileKey(file.key().0);
         self.check_anonymous(by, handle, key, kind)?;
         let file = self.cache.open(file, version)?;

@@ -490,6 +490,20 @@ pub trait Store: Send + Sync {
         Ok((file, version))
     }
 
+    /// Opens a regular file like [`Store::open_with_version`], for a client whose protocol has no
+    /// opens, such as NFS version 3. Such a client checks the mode itself when a program opens the
+    /// file, and the mode may change while the program has the file open. So the owner may read and
+    /// write whatever the mode is, and a caller who may execute the file may read it (RFC 1813
+    /// section 4.4).
+    fn open_stateless(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        self.open_with_version(who, handle, access)
+    }
+
     /// Opens a regular file by its name, like [`Store::create_file`] in mode `NoCreate`. Returns
     /// the file and its version at the time of the open.
     fn open_entry(

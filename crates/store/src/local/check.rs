@@ -11,13 +11,13 @@ use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess};
 
 use super::acting::Acting;
 use super::file::LocalFile;
-use super::node::Node;
+use super::node::{Node, Target};
 use super::{LocalStore, extras, sys};
 use crate::acl::PosixAcl;
 use crate::attributes::{Attributes, Bits};
 use crate::change::{self, Clocks};
 use crate::error::{Result, StoreError};
-use crate::file::File;
+use crate::file::{File, FileVersion};
 use crate::name;
 use crate::rules::{Guard, check_open};
 
@@ -167,6 +167,33 @@ impl LocalStore {
         let file = self.file_for(node.handle, |key| LocalFile::new(key, node.clone()));
         file.allow(access.writes(), !who.is_superuser())?;
         Ok(file)
+    }
+
+    /// Opens a regular file that the mode does not let the caller open, if the caller is its owner,
+    /// or may execute the file and wants to read it. See [`Store::open_stateless`].
+    ///
+    /// [`Store::open_stateless`]: crate::Store::open_stateless
+    pub(super) fn open_as_owner(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        let who = &*self.entering(who, handle);
+        let Target::Node(node) = self.resolve(handle)? else { return Err(StoreError::Access) };
+        let found = self.live_look(&node)?;
+        let bits = found.bits;
+        let acl = self.acl_for(who, &node, bits)?;
+        let may_run = Guard::new(bits, acl.as_ref()).allows(who, EXECUTE);
+        if who.uid() != bits.uid && (access.writes() || !may_run) {
+            return Err(StoreError::Access);
+        }
+        if access.writes() {
+            self.check_writable(&node)?;
+        }
+        let file = self.file_for(node.handle, |key| LocalFile::new(key, node.clone()));
+        file.allow(access.writes(), !who.is_superuser())?;
+        Ok((file, found.version))
     }
 
     /// Makes an object's own metadata stable.

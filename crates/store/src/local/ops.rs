@@ -305,6 +305,18 @@ impl Store for LocalStore {
         Ok((self.open_found(who, &node, found.bits, access)?, found.version))
     }
 
+    fn open_stateless(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        match self.open_with_version(who, handle, access) {
+            Err(StoreError::Access) => self.open_as_owner(who, handle, access),
+            opened => opened,
+        }
+    }
+
     fn open_entry(
         &self,
         who: &Credentials,

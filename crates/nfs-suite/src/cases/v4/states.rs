@@ -97,8 +97,7 @@ pub(super) const CASES: &[Case] = &[
         let state = s.ok(&[ops::putfh(&fh), op])?.state(1)?;
         s.ok(&[ops::free_stateid(state)])?;
         same("the statuses", test(&mut s, &[state])?, vec![BAD_STATEID])
-    })
-    .known("the state is freed with its open only"),
+    }),
     v41("FREE_STATEID of special and wrong state ids fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let wrong = StateId { seqid: 1, other: [9; 12] };

@@ -59,7 +59,11 @@ impl Service<'_, '_, '_> {
         kind: IoKind,
         (offset, length): (u64, u32),
     ) -> Result<IoFile> {
-        check_range(offset, length).map_err(convert::status_of)?;
+        // READ has no status for an offset that no file can have (RFC 1813 section 3.3.6).
+        check_range(offset, length).map_err(|fault| match kind {
+            IoKind::Read => Status::Inval,
+            IoKind::Write => convert::status_of(fault),
+        })?;
         let by = self.by.clone();
         let reach = (offset, u64::from(length));
         let mut files = self.reactor.files();
@@ -67,7 +71,11 @@ impl Service<'_, '_, '_> {
         files.check_locks(StateId::ANONYMOUS, handle, reach, kind).map_err(convert::status_of)?;
         let who = (&by, self.id.user);
         let found = self.desk.recent.file_for(self.reactor, who, handle, kind);
-        found.map_err(|why| self.not_done(why))
+        found.map_err(|why| match self.not_done(why) {
+            // READ and WRITE have no status of their own for pipes, sockets and devices.
+            Status::BadType => Status::Inval,
+            status => status,
+        })
     }
 
     pub(super) fn write(&mut self, asked: &WriteArgs<'_>) -> Progress {
