@@ -16,8 +16,11 @@ use crate::nfs4::{self, StateId, ops};
 use crate::rpc::{Auth, Call, Connection, LAST, record_of};
 use crate::xdr::Put;
 
+/// The name of an attacker, and its work.
+type Attacker = (&'static str, fn(&Shared));
+
 /// All attackers except those that send bad messages.
-pub(super) const ALL: &[(&str, fn(&Shared))] = &[
+pub(super) const ALL: &[Attacker] = &[
     ("half-records", half_records),
     ("endless-fragments", endless_fragments),
     ("slow-readers", slow_readers),
@@ -163,7 +166,7 @@ fn many_clients(shared: &Shared) {
     while !shared.is_over() {
         let Ok(mut connection) = connection(shared) else { continue };
         for _ in 0..BATCH {
-            let owner = random.next().to_be_bytes().repeat(100);
+            let owner = random.number().to_be_bytes().repeat(100);
             let wish = Wish::new(&owner, Auth::user(random.below(1000) as u32), 1);
             let Ok(client) = nfs4::session::exchange(&mut connection, &wish) else { break };
             if random.below(4) == 0 {

@@ -25,7 +25,7 @@ impl Random {
     }
 
     /// Returns the next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -34,7 +34,7 @@ impl Random {
 
     /// Returns a number below a limit, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.number() % limit
     }
 
     /// Returns a number that programs are likely to treat wrongly, or any other.
@@ -54,13 +54,13 @@ impl Random {
             0x0001_0000,
         ];
         match self.below(4) {
-            0 => self.next() as u32,
+            0 => self.number() as u32,
             _ => ODD[self.below(ODD.len() as u64) as usize],
         }
     }
 }
 
-/// Makes bad messages.
+/// Makes bad messages from a seed.
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: Random,
@@ -103,7 +103,7 @@ impl Generator {
             5..=6 => (nfs4::PROGRAM, 4, 1, self.compound()),
             _ => (self.random.odd(), self.random.odd(), self.random.odd(), vec![7; 40]),
         };
-        let xid = self.random.next() as u32;
+        let xid = self.random.number() as u32;
         Call::new(program, version, procedure, &auth, arguments).encode(xid)
     }
 
@@ -148,8 +148,8 @@ impl Generator {
         match self.random.below(6) {
             0 => ops::putrootfh(),
             1 => ops::putfh(&self.dir),
-            2 => ops::exchange_id([3; 8], &self.random.next().to_be_bytes(), 0),
-            3 => ops::read(StateId::ANONYMOUS, self.random.next(), self.random.odd()),
+            2 => ops::exchange_id([3; 8], &self.random.number().to_be_bytes(), 0),
+            3 => ops::read(StateId::ANONYMOUS, self.random.number(), self.random.odd()),
             _ => ops::op(number, (0..words).fold(Put::new(), |put, _| put.u32(self.random.odd()))),
         }
     }
@@ -164,12 +164,12 @@ impl Generator {
         let word = (place / 4 * 4).min(bytes.len().saturating_sub(4));
         match self.random.below(7) {
             0 => bytes[place] ^= 1 << self.random.below(8),
-            1 => bytes[place] = self.random.next() as u8,
+            1 => bytes[place] = self.random.number() as u8,
             2 => bytes.truncate(place),
             3 | 4 if bytes.len() >= 4 => {
                 bytes[word..word + 4].copy_from_slice(&self.random.odd().to_be_bytes());
             }
-            5 => bytes.extend(vec![self.random.next() as u8; self.random.below(200) as usize]),
+            5 => bytes.extend(vec![self.random.number() as u8; self.random.below(200) as usize]),
             _ => drop(bytes.drain(place..(place + 4).min(bytes.len()))),
         }
     }

@@ -287,7 +287,7 @@ impl Set {
         self
     }
 
-    /// Adds the mode.
+    /// Adds the mode of the file.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
         self.with(MODE, Put::new().u32(mode))

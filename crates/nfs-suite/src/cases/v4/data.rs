@@ -89,8 +89,7 @@ pub(super) const CASES: &[Case] = &[
             0 => same("data and end", reply.data(1)?, (true, &b""[..])),
             _ => refusal(&[INVAL], reply.all_ok()).map(drop),
         }
-    })
-    .known("the status is FBIG"),
+    }),
     v41("READ with the state id of an open", |b| {
         let mut s = b.session()?;
         let (state, fh) = s.opened("f")?;

@@ -332,7 +332,8 @@ const READABLE: &[u32] = &[
 ];
 
 /// The numbers of the attributes that clients can only set.
-const WRITE_ONLY: &[u32] = &[number::time_access_set, number::time_modify_set, number::mode_umask];
+pub(super) const WRITE_ONLY: &[u32] =
+    &[number::time_access_set, number::time_modify_set, number::mode_umask];
 
 /// The attributes that change with the content of a file.
 static OF_CONTENT: LazyLock<Bitmap> = LazyLock::new(|| {

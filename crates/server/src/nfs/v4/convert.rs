@@ -30,7 +30,7 @@ pub(super) fn status_of(fault: impl Into<Fault>) -> Status {
         Fault::BadHandle => Status::BadHandle,
         Fault::BadCookie => Status::BadCookie,
         Fault::NotSupported => Status::NotSupp,
-        Fault::BadType => Status::BadType,
+        Fault::BadType => Status::WrongType,
         Fault::IsSymlink => Status::Symlink,
         Fault::TooSmall | Fault::EntryTooLong => Status::TooSmall,
         Fault::OpenLacksAccess => Status::OpenMode,

@@ -87,7 +87,11 @@ impl Service<'_, '_, '_> {
         kind: IoKind,
         (offset, length): (u64, u32),
     ) -> Result<IoFile> {
-        check_range(offset, length).map_err(convert::status_of)?;
+        // READ has no status for an offset that no file can have (RFC 8881 section 15.2).
+        check_range(offset, length).map_err(|fault| match kind {
+            IoKind::Read => Status::Inval,
+            IoKind::Write => convert::status_of(fault),
+        })?;
         let by = self.by()?;
         let reach = (offset, u64::from(length));
         let mut files = self.reactor.files();

@@ -11,7 +11,7 @@ use dafs_nfs_wire::xdr::Opaque;
 use dafs_store::{FileVersion, ListEntry, ListRequest};
 use dafs_types::{CookieVerifier, FileSystemAttributes, ObjectType, ReaddirCookie};
 
-use super::attributes::{Texts, shown};
+use super::attributes::{Texts, WRITE_ONLY, shown};
 use super::compound::Service;
 use super::fault::{Result, failed};
 use super::waiting::Did;
@@ -22,6 +22,9 @@ impl Service<'_, '_, '_> {
         match self.kind_of(&directory)? {
             ObjectType::Directory | ObjectType::AttributeDirectory => {}
             _ => return Err(Status::NotDir),
+        }
+        if asked.attributes.iter().any(|number| WRITE_ONLY.contains(&number)) {
+            return Err(Status::Inval);
         }
         if matches!(asked.cookie, 1 | 2) {
             return Err(Status::BadCookie);
