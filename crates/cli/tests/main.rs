@@ -14,6 +14,7 @@ mod lock;
 mod logins;
 mod mount;
 mod mounts;
+mod nfs_exports;
 mod odd_names;
 mod operands;
 mod packages;

@@ -115,7 +115,11 @@ impl Call {
 impl Connection {
     /// Connects to a server over TCP.
     pub fn open(server: SocketAddr) -> Result<Self, Fault> {
-        let stream = TcpStream::connect(server)?;
+        Self::over(TcpStream::connect(server)?)
+    }
+
+    /// Uses a stream that is connected to a server.
+    pub fn over(stream: TcpStream) -> Result<Self, Fault> {
         stream.set_nodelay(true)?;
         let mut connection = Self {
             stream,
