@@ -38,7 +38,7 @@ fn run(protocols: &[Protocol]) {
             Verdict::Known(text, reason) => {
                 eprintln!("known    {case}\n         {text} ({reason})")
             }
-            Verdict::Skipped(reason) => eprintln!("skipped  {case}\n         {reason}"),
+            Verdict::Skipped(reason) => eprintln!("left out {case}\n         {reason}"),
         }
     });
     let (passed, known, skipped) = (counts.passed, counts.known.len(), counts.skipped.len());
