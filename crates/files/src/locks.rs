@@ -50,7 +50,7 @@ impl Files<'_> {
             LockClaim::Repair => Claim::Repair,
         };
         let wait = match ask.waits && claim == Claim::New {
-            true => Wait::Poll(self.lock_waits.name_of(by.party.fence, ask, mode)),
+            true => Wait::Poll(self.lock_waits.name_of((by.party.fence, locker), ask, mode)),
             false => Wait::No,
         };
         let wanted = LockRequest {
@@ -222,6 +222,15 @@ impl Files<'_> {
             claim: Claim::New,
             wait: Wait::No,
         }
+    }
+
+    /// Takes a request that waits, and that [`Files::lock_for`] has queued, out of the queue.
+    pub fn cancel_lock(&mut self, by: &Caller, ask: &Lock, locker: &[u8]) {
+        let named = (by.party.fence, Some(locker));
+        let waiter = self.lock_waits.name_of(named, ask, mode_of(ask.mode));
+        self.filer.cancel_lock(waiter, self.now);
+        self.lock_waits.forget(waiter);
+        self.act_on_locks();
     }
 
     /// Executes the actions that the lock table has requested. Returns the number of the record

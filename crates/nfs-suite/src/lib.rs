@@ -18,6 +18,7 @@ pub mod hostile;
 pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
+pub mod nlm;
 pub mod rpc;
 pub mod status;
 pub mod suite;

@@ -20,6 +20,8 @@ use crate::reply_to::ReplyTo;
 #[derive(Debug, Default)]
 pub(crate) struct GuestResults {
     ended: VecDeque<(ReplyTo, GuestResult)>,
+    /// True if a lock that a guest waits for may be granted.
+    is_lock_ready: bool,
 }
 
 /// The result of one request of a guest.
@@ -72,8 +74,19 @@ impl GuestResults {
         self.ended.pop_front()
     }
 
-    /// Returns true if a result waits to be taken.
+    /// Returns true if a result waits to be taken, or a lock may be granted.
     pub(crate) fn is_any(&self) -> bool {
-        !self.ended.is_empty()
+        !self.ended.is_empty() || self.is_lock_ready
+    }
+
+    /// Records that a lock that a guest waits for may be granted.
+    pub(crate) fn note_lock_ready(&mut self) {
+        self.is_lock_ready = true;
+    }
+
+    /// Returns true if [`GuestResults::note_lock_ready`] was called since the last call of this
+    /// function.
+    pub(crate) fn take_ready(&mut self) -> bool {
+        std::mem::take(&mut self.is_lock_ready)
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum Handoff {
     Chain(ChainId),
     /// The record of this guest's request is durable.
     Durable(ReplyTo),
+    /// A lock that a guest waits for may be granted.
+    LockReady,
     /// A login check has finished for a client whose connection belongs to the receiving reactor.
     Done(Box<Done>),
 }

@@ -126,6 +126,7 @@ impl Reactor<'_> {
     #[cold]
     fn act_on_notice(&mut self, notice: Notice) {
         match notice {
+            Notice::LockReady(waiter) if waiter.is_of_locker() => self.report_lock_ready(),
             Notice::LockReady(waiter) => {
                 let endpoint =
                     waiter.fence().and_then(|fence| self.shared.channels.endpoint_under(fence));

@@ -64,6 +64,7 @@ impl Reactor<'_> {
                 }
                 Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
                 Handoff::Durable(to) => self.report_durable(to),
+                Handoff::LockReady => self.report_lock_ready(),
                 Handoff::Done(done) => self.on_done(*done),
             }
         }

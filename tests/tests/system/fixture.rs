@@ -184,12 +184,20 @@ impl Fixture {
     /// no user may change and which has the file `file`, and `squashed`, which takes user 0 for
     /// another.
     pub(crate) fn for_nfs() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::for_nfs_with(tempfile::tempdir().unwrap(), |_| {})
+    }
+
+    /// Does the same with a directory that an earlier fixture may have used, and with other
+    /// settings for NFS clients.
+    pub(crate) fn for_nfs_with(
+        directory: tempfile::TempDir,
+        change: impl FnOnce(&mut NfsConfig),
+    ) -> Self {
         let mut config = LocalConfig::new(".", directory.path().join("state"));
         config.exports.clear();
         for name in ["export", "readonly", "squashed"] {
             let path = directory.path().join(name);
-            std::fs::create_dir(&path).unwrap();
+            std::fs::create_dir_all(&path).unwrap();
             std::fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
             config.exports.push(Export::new(name, path));
         }
@@ -209,7 +217,9 @@ impl Fixture {
                 config.access.exports.push(ExportRules { name, terms, clients: Vec::new() });
             }
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            config.nfs = Some(NfsConfig::at(vec![address]));
+            let mut nfs = NfsConfig::at(vec![address]);
+            change(&mut nfs);
+            config.nfs = Some(nfs);
             config.access.nfs = NfsRules::for_all(Vec::new(), true);
         })
     }

@@ -25,6 +25,7 @@ mod locks;
 mod locks_client;
 mod names;
 mod nfs;
+mod nfs_side;
 mod odd_names;
 mod opens;
 mod procedures;

@@ -165,6 +165,11 @@ impl Filer {
         self.locks.is_empty()
     }
 
+    /// Takes a request out of the queue for its lock. Returns false if it does not wait.
+    pub fn cancel_lock(&mut self, waiter: crate::locks::WaiterId, now: Moment) -> bool {
+        self.locks.cancel(waiter, now)
+    }
+
     /// Removes and returns the next action that locks require of the server.
     pub fn take_lock_action(&mut self) -> Option<LockAction> {
         self.locks.poll_action()

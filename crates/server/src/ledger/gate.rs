@@ -266,6 +266,17 @@ impl Reactor<'_> {
         }
     }
 
+    /// Reports to the reactor that serves guests that a lock may be granted to one of them.
+    pub(crate) fn report_lock_ready(&mut self) {
+        match &mut self.own.guest_results {
+            Some(results) => results.note_lock_ready(),
+            None => {
+                let reactor = self.shared.channels.guests().reactor();
+                self.shared.handoffs.leave(reactor, Handoff::LockReady);
+            }
+        }
+    }
+
     fn send_if_any(&mut self, answer: ReplyTo, message: Option<&[u8]>) {
         if let Some(message) = message {
             self.send_waited(answer, message);

@@ -10,6 +10,7 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{SequenceNumber, StreamId};
 
 use super::recent::Recent;
+use super::side::{Pending, Side};
 use super::users::Users;
 use super::v3::suspended::Suspended as SuspendedV3;
 use super::v4::state::State;
@@ -42,6 +43,8 @@ pub(super) enum Suspended {
     V3(SuspendedV3),
     /// A compound of NFSv4.
     V4(Box<Compound>),
+    /// A call of a program beside NFS.
+    Side(Box<Pending>),
 }
 
 /// The calls that wait for operations on files.
@@ -59,6 +62,7 @@ pub(super) struct Desk<'f> {
     pub users: &'f mut Users,
     pub recent: &'f mut Recent,
     pub v4: &'f mut State,
+    pub side: &'f mut Side,
 }
 
 /// The progress of a call.

@@ -4,16 +4,24 @@ use std::net::SocketAddr;
 
 /// Settings for NFS clients. An NFS client states the ids of its users itself, without proof
 /// (AUTH_SYS), so [`NfsRules`](crate::NfsRules) say which machines are served.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsConfig {
     /// The addresses to listen on. The usual port is 2049.
     pub listen: Vec<SocketAddr>,
+    /// The port of rpcbind, by which the server finds the lock managers of its clients.
+    pub rpcbind_port: u16,
 }
 
 impl NfsConfig {
     /// Returns settings that listen on these addresses.
     #[must_use]
     pub fn at(listen: Vec<SocketAddr>) -> Self {
-        Self { listen }
+        Self { listen, rpcbind_port: dafs_nfs_wire::rpcbind::PORT }
+    }
+}
+
+impl Default for NfsConfig {
+    fn default() -> Self {
+        Self::at(Vec::new())
     }
 }

@@ -24,12 +24,13 @@ use dafs_types::Credentials;
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
 use super::recent::Recent;
+use super::side::{self, Side};
 use super::users::{User, Users};
 use super::v4::Sender;
 use super::{mount, v3, v4};
 use crate::access::exports::rules::NfsPeer;
 use crate::config::ServerError;
-use crate::guests::{GuestRead, GuestResult};
+use crate::guests::{GuestRead, GuestResult, GuestResults};
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
 
@@ -44,6 +45,7 @@ pub(crate) struct Front {
     calls: Calls,
     writer: Writer,
     v4: v4::State,
+    side: Side,
 }
 
 /// A connection of a client.
@@ -90,6 +92,7 @@ impl Front {
             calls: Calls::default(),
             writer: Writer::new(),
             v4: v4::State::new(shared),
+            side: Side::new(config, shared),
         })
     }
 
@@ -113,6 +116,7 @@ impl Front {
     pub(super) fn end_leases(&mut self, reactor: &mut Reactor<'_>) {
         let now = reactor.shared.life.now();
         self.recent.end_old(reactor, now);
+        side::poll(&mut self.side, reactor);
         for client in self.v4.on_time(reactor, now) {
             self.users.forget_client(reactor.shared, client);
         }
@@ -121,6 +125,11 @@ impl Front {
     /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
         self.renew(reactor);
+        let is_lock_ready =
+            reactor.own.guest_results.as_mut().is_some_and(GuestResults::take_ready);
+        if is_lock_ready {
+            side::poll(&mut self.side, reactor);
+        }
         self.resume_paused(reactor);
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
@@ -166,6 +175,10 @@ impl Front {
                     let progress = v3::resume(&mut desk, reactor, id, suspended, result, &mut read);
                     self.follow(reactor, id.link, progress, read.as_slice());
                 }
+                Suspended::Side(pending) => {
+                    let progress = side::resume(&mut desk, reactor, pending, result);
+                    self.follow(reactor, id.link, progress, &[]);
+                }
                 Suspended::V4(compound) => {
                     let ran = v4::resume(&mut desk, reactor, compound, result);
                     self.follow_compound(reactor, id.link, ran);
@@ -190,8 +203,8 @@ impl Front {
     }
 
     fn desk(&mut self) -> Desk<'_> {
-        let Self { calls, writer, users, recent, v4, .. } = self;
-        Desk { calls, writer, users, recent, v4 }
+        let Self { calls, writer, users, recent, v4, side, .. } = self;
+        Desk { calls, writer, users, recent, v4, side }
     }
 
     fn follow_compound(&mut self, reactor: &mut Reactor<'_>, link: LinkId, ran: v4::Ran) {
@@ -334,10 +347,13 @@ impl Front {
         let versions = match call.program {
             program if program == NFS3.number => (NFS3.version, nfs4::NFS4.version),
             program if program == MOUNT3.number => (MOUNT3.version, MOUNT3.version),
-            _ => {
-                calls::fail(&mut self.writer, xid, Outcome::ProgUnavail);
-                return self.send(reactor, link, &[]);
-            }
+            program => match side::versions(program) {
+                Some(versions) => versions,
+                None => {
+                    calls::fail(&mut self.writer, xid, Outcome::ProgUnavail);
+                    return self.send(reactor, link, &[]);
+                }
+            },
         };
         if !(versions.0..=versions.1).contains(&call.version) {
             calls::fail(&mut self.writer, xid, calls::mismatch(versions.0, versions.1));
@@ -371,6 +387,11 @@ impl Front {
             }
             let ran = v4::serve(&mut self.desk(), reactor, sender, xid, reader);
             return self.follow_compound(reactor, link, ran);
+        }
+        if side::versions(call.program).is_some() {
+            let mut desk = self.desk();
+            let progress = side::serve(&mut desk, reactor, &sender, call, reader);
+            return self.follow(reactor, link, progress, &[]);
         }
         let Sender { peer, credentials, .. } = sender;
         let user = User { peer, credentials, client: ClientKey::NONE };

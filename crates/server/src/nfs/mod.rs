@@ -17,6 +17,7 @@ mod mount;
 mod names;
 mod recent;
 mod run;
+mod side;
 mod users;
 mod v3;
 mod v4;

@@ -1,0 +1,653 @@
+//! NLM: the locks and share reservations of clients of NFS version 3.
+
+use std::borrow::Cow;
+
+use dafs_dat::EndpointId;
+use dafs_filer::{ClientKey, EnteringClient, Holder as FilerHolder, LeaveReason, Party, Principal};
+use dafs_files::caller::Caller;
+use dafs_files::outcome::{NotDone, Now, Outcome};
+use dafs_journal::RecordNumber;
+use dafs_nfs_wire::nlm::v4::NLM4;
+use dafs_nfs_wire::nlm::{LockStatus, ShareAccess as AskedAccess, ShareMode};
+use dafs_nfs_wire::rpc::{self, Call};
+use dafs_nfs_wire::xdr::{Reader, Writer};
+use dafs_ops::{
+    Claim, Conflict, Creation, Downgrade, Fault, Lock, LockClaim, LockMode, LockSpan, Names, Open,
+    Partial, TestLock,
+};
+use dafs_types::{
+    ClientId, DeleteDisposition, FileHandle, ShareAccess, ShareDeny, StateId, Verifier,
+};
+
+use super::Side;
+use super::blocked::{self, Phase, Waiting};
+use super::callbacks::Callback;
+use super::hosts::{self, Host, Locked, owner_of, process_of};
+use super::messages::{self, Holder, Locking, Range, Request, Results, Sharing};
+use crate::guests::GuestResult;
+use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
+use crate::nfs::users::User;
+use crate::nfs::v4::Sender;
+use crate::reactor::Reactor;
+use crate::requests::handles;
+use crate::task::{Task, Work};
+
+/// A call of NLM that waits for an operation or for a journal record.
+#[derive(Debug)]
+pub(in crate::nfs) struct Pending {
+    id: CallId,
+    reply: Reply,
+    /// The results. `None` until the operation has ended.
+    results: Option<Results>,
+    after: RecordNumber,
+}
+
+/// What the reply to a call contains beside the results.
+#[derive(Debug)]
+struct Reply {
+    address: std::net::IpAddr,
+    version: u32,
+    cookie: Box<[u8]>,
+    /// The procedure of the client that takes the results, if the reply does not contain them.
+    returns_by: Option<u32>,
+}
+
+/// A call in progress.
+struct Service<'s, 'f, 'r> {
+    desk: &'s mut Desk<'f>,
+    reactor: &'s mut Reactor<'r>,
+    sender: &'s Sender,
+    version: u32,
+    /// The endpoint id that stands for the user, once it is known.
+    user: Option<EndpointId>,
+    /// The number of the record that must be durable before the reply is sent.
+    after: RecordNumber,
+}
+
+/// The progress of a request.
+enum Step {
+    Done(Results),
+    /// The lock is held. The reply must wait until earlier transfers in its range have ended.
+    Granting(Box<dafs_files::left::RemainingWork>),
+}
+
+type Result<T> = std::result::Result<T, LockStatus>;
+
+/// Executes a call of NLM.
+pub(super) fn serve(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    sender: &Sender,
+    call: &Call<'_>,
+    reader: &mut Reader<'_>,
+) -> Progress {
+    let xid = call.xid;
+    if call.version == 2 {
+        calls::fail(desk.writer, xid, calls::mismatch(1, NLM4.version));
+        return Progress::Done;
+    }
+    let decoded = match messages::decode(call.version, call.procedure, reader) {
+        None => Err(rpc::Outcome::ProcUnavail),
+        Some(decoded) => decoded.map_err(|_| rpc::Outcome::GarbageArgs),
+    };
+    let decoded = match decoded {
+        Ok(decoded) => decoded,
+        Err(outcome) => {
+            calls::fail(desk.writer, xid, outcome);
+            return Progress::Done;
+        }
+    };
+    let (user, after, version) = (None, RecordNumber(0), call.version);
+    let mut service = Service { desk, reactor, sender, version, user, after };
+    let step = service.execute(&decoded.request);
+    let (user, after) = (service.user, service.after);
+    let reply = Reply {
+        address: sender.peer.address,
+        version: call.version,
+        cookie: decoded.cookie.into(),
+        returns_by: decoded.returns_by,
+    };
+    let id = |user| CallId { link: sender.link, xid, user };
+    match (step, user) {
+        (Step::Done(results), None) => {
+            conclude(desk, xid, &reply, &results);
+            Progress::Done
+        }
+        (Step::Done(results), Some(user)) => {
+            finish(desk, reactor, Pending { id: id(user), reply, results: Some(results), after })
+        }
+        (Step::Granting(left), Some(user)) => {
+            let id = id(user);
+            let pending = Pending { id, reply, results: None, after };
+            let to = desk.calls.start(id, Suspended::Side(Box::new(pending)));
+            reactor.start(Task::new(to, Work::from(*left)));
+            Progress::Later
+        }
+        // A lock is only taken for a user.
+        (Step::Granting(_), None) => {
+            calls::fail(desk.writer, xid, rpc::Outcome::SystemErr);
+            Progress::Done
+        }
+    }
+}
+
+/// Continues a call whose operation has ended, or whose record is durable.
+pub(in crate::nfs) fn resume(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    mut pending: Box<Pending>,
+    result: GuestResult,
+) -> Progress {
+    if let GuestResult::Outcome(outcome) = result {
+        pending.after = pending.after.max(outcome.after);
+        let status = match outcome.result {
+            Ok(_) => LockStatus::Granted,
+            Err(refusal) => status_of(refusal.fault),
+        };
+        pending.results = Some(Results::Lock(status));
+    }
+    finish(desk, reactor, *pending)
+}
+
+/// Sends the results, or waits until their record is durable.
+fn finish(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut pending: Pending) -> Progress {
+    let results = pending.results.get_or_insert(Results::Lock(LockStatus::Failed));
+    let durable = reactor.shared.ledger.as_ref().map(|ledger| ledger.durable());
+    if durable.is_none_or(|durable| pending.after <= durable) {
+        conclude(desk, pending.id.xid, &pending.reply, results);
+        return Progress::Done;
+    }
+    let to = desk.calls.reserve(pending.id);
+    reactor.delay_answer(to, pending.after, &[]);
+    desk.calls.hold(Suspended::Side(Box::new(pending)));
+    Progress::Later
+}
+
+/// Writes the reply. If the client asks for its results by a call, sends that call too.
+fn conclude(desk: &mut Desk<'_>, xid: u32, reply: &Reply, results: &Results) {
+    calls::begin(desk.writer, xid);
+    let Some(procedure) = reply.returns_by else {
+        return messages::encode(reply.version, &reply.cookie, results, desk.writer);
+    };
+    let mut writer = Writer::new();
+    messages::encode(reply.version, &reply.cookie, results, &mut writer);
+    desk.side.callbacks.send(Callback {
+        number: 0,
+        address: reply.address,
+        program: NLM4.number,
+        version: reply.version,
+        procedure,
+        arguments: writer.bytes().to_vec(),
+    });
+}
+
+/// Releases all locks and reservations of a host, and forgets it.
+pub(super) fn end_host(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, client: ClientKey) {
+    let Some(host) = desk.side.hosts.remove(client) else { return };
+    let (address, name) = (host.address, host.name.escape_ascii().to_string());
+    tracing::info!(%address, name, "the locks of an NFS client are released");
+    desk.side.blocked.forget_client(client);
+    let now = reactor.shared.life.now();
+    let released = reactor.shared.filer.client_leave(client, LeaveReason::Orderly, now);
+    reactor.files().act_on_locks();
+    for closed in &released {
+        reactor.files().release_open(closed);
+    }
+    desk.users.forget_client(reactor.shared, client);
+}
+
+/// Closes a host's open of a file if the host has no locks on it and waits for none.
+pub(super) fn close_if_unused(
+    side: &mut Side,
+    reactor: &mut Reactor<'_>,
+    client: ClientKey,
+    file: &FileHandle,
+) {
+    let is_waiting = side.blocked.concerns(client, file);
+    let Some(host) = side.hosts.get_mut(client) else { return };
+    let is_used = |locked: &Locked| !locked.owners.is_empty() || is_waiting;
+    if host.files.get(file).is_none_or(is_used) {
+        return;
+    }
+    if let Some(locked) = host.files.remove(file) {
+        close(reactor, client, locked.state);
+    }
+}
+
+/// Closes an open. No data was written under it, so nothing waits for the end.
+fn close(reactor: &mut Reactor<'_>, client: ClientKey, state: StateId) {
+    reactor.files().end_open(Party { client, fence: None }, state);
+}
+
+impl Service<'_, '_, '_> {
+    fn execute(&mut self, request: &Request<'_>) -> Step {
+        let lock = |status: Result<()>| Results::Lock(status.err().unwrap_or(LockStatus::Granted));
+        let share =
+            |status: Result<()>| Results::Share(status.err().unwrap_or(LockStatus::Granted));
+        Step::Done(match request {
+            Request::Nothing => Results::Nothing,
+            Request::Test(range) => match self.test(range) {
+                Ok(Some(holder)) => Results::Conflict(holder),
+                Ok(None) => Results::Test(LockStatus::Granted),
+                Err(status) => Results::Test(status),
+            },
+            Request::Lock(asked) => match self.lock(asked) {
+                Ok(None) => Results::Lock(LockStatus::Granted),
+                Ok(Some(left)) => return Step::Granting(left),
+                Err(status) => Results::Lock(status),
+            },
+            Request::Cancel(range) => lock(self.cancel(range)),
+            Request::Unlock(range) => lock(self.unlock(range)),
+            Request::Granted => Results::Lock(LockStatus::Denied),
+            Request::Share(asked) => share(self.share(asked)),
+            Request::Unshare(asked) => share(self.unshare(asked)),
+            Request::FreeAll(name) => {
+                if let Some(client) = self.desk.side.hosts.find(self.sender.peer.address, name) {
+                    end_host(self.desk, self.reactor, client);
+                }
+                Results::Nothing
+            }
+        })
+    }
+
+    // ---- hosts and files --------------------------------------------------------------
+
+    /// Returns the filer's client for a host. Adds the host if it is new.
+    fn enter(&mut self, name: &[u8]) -> Result<ClientKey> {
+        let address = self.sender.peer.address;
+        if let Some(client) = self.desk.side.hosts.find(address, name) {
+            return Ok(client);
+        }
+        if !self.desk.side.hosts.has_room() {
+            for client in self.desk.side.hosts.idle() {
+                end_host(self.desk, self.reactor, client);
+            }
+            if !self.desk.side.hosts.has_room() {
+                return Err(LockStatus::DeniedNoLocks);
+            }
+        }
+        let now = self.reactor.shared.life.now();
+        let shared = &mut *self.reactor.shared;
+        let id = loop {
+            let id = ClientId(shared.entrance.entropy().next_u64());
+            if !shared.filer.has_client_id(id) {
+                break id;
+            }
+        };
+        let entered = shared.filer.client_enter(&EnteringClient {
+            id,
+            name: &hosts::client_name(address, name),
+            // The host keeps its identity over restarts of this server, so that it can reclaim its
+            // locks. After its own restart, its monitor sends a notice.
+            verifier: Verifier(*b"nlm-host"),
+            principal: &Principal::Anonymous,
+            holder: FilerHolder::at(address),
+            expects_record: false,
+        });
+        let client = entered.map_err(|_| LockStatus::DeniedNoLocks)?;
+        if shared.filer.client_begin(client, now).is_refused {
+            return Err(LockStatus::DeniedNoLocks);
+        }
+        let host = Host {
+            id,
+            address,
+            name: name.into(),
+            monitor: 0,
+            files: Default::default(),
+            shares: Default::default(),
+        };
+        self.desk.side.hosts.insert(client, host);
+        self.reactor.apply_succession();
+        Ok(client)
+    }
+
+    /// Returns the caller for the user who has sent the call.
+    fn caller(&mut self, client: ClientKey) -> Result<Caller> {
+        let credentials = self.sender.credentials.clone();
+        let user = User { peer: self.sender.peer.clone(), credentials, client };
+        let admitted = self.desk.users.admit(self.reactor.shared, &user);
+        let endpoint = admitted.ok_or(LockStatus::Failed)?;
+        self.user = Some(endpoint);
+        let guest = self.reactor.shared.channels.guests().get(endpoint);
+        guest.map(|guest| guest.caller()).ok_or(LockStatus::Failed)
+    }
+
+    fn handle(&self, given: &[u8]) -> Result<FileHandle> {
+        let mut handle = FileHandle(given.try_into().map_err(|_| LockStatus::StaleFh)?);
+        handles::renew(&*self.reactor.shared.whole_store, &mut handle);
+        Ok(handle)
+    }
+
+    /// Fails during the grace period, unless the request is a reclaim, and after it if it is one.
+    fn check_grace(&self, reclaims: bool) -> Result<()> {
+        match self.reactor.shared.filer.is_in_grace() == reclaims {
+            true => Ok(()),
+            false => Err(LockStatus::DeniedGracePeriod),
+        }
+    }
+
+    fn not_done(&mut self, why: NotDone) -> LockStatus {
+        status_of(Fault::from(self.reactor.without_waiting(why)))
+    }
+
+    fn open(
+        &mut self,
+        by: &Caller,
+        file: &FileHandle,
+        owner: &[u8],
+        (access, deny): (ShareAccess, ShareDeny),
+        reclaims: bool,
+    ) -> Result<StateId> {
+        self.reactor.files().check_fence(by, file).map_err(status_of)?;
+        let itself: &[&[u8]] = &[b"."];
+        let path = Names::new(itself);
+        let ask = Open {
+            from: *file,
+            claim: if reclaims { Claim::Previous } else { Claim::Null { path } },
+            creation: Creation::NoCreate,
+            disposition: DeleteDisposition::DontCare,
+            owner,
+            access,
+            deny,
+            key: None,
+        };
+        match self.reactor.files().open(by, false, &ask) {
+            Ok(Now::Done((opened, after))) => {
+                self.after = self.after.max(after);
+                Ok(opened.state)
+            }
+            Ok(Now::Later(_)) => Err(LockStatus::Failed),
+            Err(why) => Err(self.not_done(why)),
+        }
+    }
+
+    /// Returns the host's open of a file for a lock. Opens the file if necessary.
+    fn open_for(
+        &mut self,
+        by: &Caller,
+        file: &FileHandle,
+        mode: LockMode,
+        reclaims: bool,
+    ) -> Result<StateId> {
+        let client = by.party.client;
+        let wanted = match mode {
+            LockMode::Read => ShareAccess::Read,
+            LockMode::Write => ShareAccess::Write,
+        };
+        let host = self.desk.side.hosts.get(client).ok_or(LockStatus::Failed)?;
+        let known = host.files.get(file);
+        if let Some(locked) = known
+            && (locked.access == ShareAccess::Both || locked.access == wanted)
+        {
+            return Ok(locked.state);
+        }
+        if known.is_none() && !host.has_room() {
+            return Err(LockStatus::DeniedNoLocks);
+        }
+        let state = self.open(by, file, LOCKS, (wanted, ShareDeny::None), reclaims)?;
+        let host = self.desk.side.hosts.get_mut(client).ok_or(LockStatus::Failed)?;
+        let new = || Locked { state, access: wanted, owners: Default::default() };
+        let locked = host.files.entry(*file).or_insert_with(new);
+        if locked.access != wanted {
+            locked.access = ShareAccess::Both;
+        }
+        Ok(locked.state)
+    }
+
+    // ---- locks ------------------------------------------------------------------------
+
+    fn test(&mut self, range: &Range<'_>) -> Result<Option<Holder>> {
+        self.check_grace(false)?;
+        check_range(range)?;
+        let file = self.handle(range.file)?;
+        let client = self.enter(range.caller)?;
+        let by = self.caller(client)?;
+        let owner = owner_of(range.process);
+        let Range { offset, length, .. } = *range;
+        let ask = TestLock { file, owner: &owner, mode: mode_of(range), offset, length };
+        match self.reactor.files().lock_test(&by, &ask) {
+            Ok(()) => Ok(None),
+            Err(NotDone::Partly(refusal)) => match &refusal.partial {
+                Partial::Conflict { conflict } => Ok(Some(self.shown(&file, conflict))),
+                _ => Err(status_of(refusal.fault)),
+            },
+            Err(why) => Err(self.not_done(why)),
+        }
+    }
+
+    /// Describes a conflicting lock. If its owner is not a process of a host that uses NLM, the
+    /// number of the process is 0.
+    fn shown(&self, file: &FileHandle, conflict: &Conflict<'_>) -> Holder {
+        let name = match &conflict.owner {
+            Cow::Borrowed(owner) => owner,
+            Cow::Owned(owner) => &owner[..],
+        };
+        let host = self.desk.side.hosts.with_id(conflict.client);
+        let process = host.and_then(|_| process_of(name)).unwrap_or(0);
+        let locked = host.and_then(|host| host.files.get(file));
+        let owner = match locked.and_then(|locked| locked.owners.get(&process)) {
+            Some(owner) => owner.clone(),
+            None => name[..name.len().min(OWNER_BYTES_MAX)].into(),
+        };
+        Holder {
+            is_exclusive: conflict.mode == LockMode::Write,
+            process,
+            owner,
+            offset: conflict.offset,
+            length: conflict.length,
+        }
+    }
+
+    /// Takes a lock. Returns the rest of the work if the reply must wait for it.
+    fn lock(
+        &mut self,
+        asked: &Locking<'_>,
+    ) -> Result<Option<Box<dafs_files::left::RemainingWork>>> {
+        self.check_grace(asked.reclaims)?;
+        let range = &asked.range;
+        check_range(range)?;
+        let file = self.handle(range.file)?;
+        let client = self.enter(range.caller)?;
+        let by = self.caller(client)?;
+        let taken = self.take(asked, &by, file);
+        if taken.is_err() {
+            close_if_unused(self.desk.side, self.reactor, client, &file);
+        }
+        taken
+    }
+
+    fn take(
+        &mut self,
+        asked: &Locking<'_>,
+        by: &Caller,
+        file: FileHandle,
+    ) -> Result<Option<Box<dafs_files::left::RemainingWork>>> {
+        let (range, client) = (&asked.range, by.party.client);
+        let mode = mode_of(range);
+        let state = self.open_for(by, &file, mode, asked.reclaims)?;
+        let lock = Lock {
+            file,
+            state,
+            mode,
+            offset: range.offset,
+            length: range.length,
+            claim: if asked.reclaims { LockClaim::Reclaim } else { LockClaim::New },
+            persist: false,
+            auto_recovery: false,
+            waits: asked.waits,
+        };
+        let owner = owner_of(range.process);
+        let left = match self.reactor.files().lock_for(by, &lock, Some(&owner)) {
+            Ok(Now::Done(Outcome { result: Ok(_), after })) => {
+                self.after = self.after.max(after);
+                None
+            }
+            Ok(Now::Done(Outcome { result: Err(refusal), after })) => {
+                self.after = self.after.max(after);
+                return Err(match refusal.fault {
+                    Fault::Denied if asked.waits => self.wait(range, by, lock),
+                    fault => status_of(fault),
+                });
+            }
+            Ok(Now::Later(left)) => Some(left),
+            Err(why) => return Err(self.not_done(why)),
+        };
+        // The client has repeated a request that was granted meanwhile.
+        self.desk.side.blocked.remove(client, &lock, range.process);
+        if let Some(host) = self.desk.side.hosts.get_mut(client) {
+            host.monitor = asked.monitor;
+            if let Some(locked) = host.files.get_mut(&file) {
+                locked.owners.insert(range.process, range.owner.into());
+            }
+        }
+        Ok(left)
+    }
+
+    /// Keeps a request that waits for its lock. Returns the status for the reply.
+    fn wait(&mut self, range: &Range<'_>, by: &Caller, lock: Lock) -> LockStatus {
+        let waiting = Waiting {
+            client: by.party.client,
+            by: by.clone(),
+            lock,
+            process: range.process,
+            version: self.version,
+            caller: range.caller.into(),
+            file: range.file.into(),
+            owner: range.owner.into(),
+            after: RecordNumber(0),
+            phase: Phase::Waits,
+        };
+        if self.desk.side.blocked.add(waiting) {
+            return LockStatus::Blocked;
+        }
+        self.reactor.files().cancel_lock(by, &lock, &owner_of(range.process));
+        LockStatus::DeniedNoLocks
+    }
+
+    fn cancel(&mut self, range: &Range<'_>) -> Result<()> {
+        self.check_grace(false)?;
+        let file = self.handle(range.file)?;
+        let address = self.sender.peer.address;
+        let client = self.desk.side.hosts.find(address, range.caller).ok_or(LockStatus::Denied)?;
+        let lock = Lock {
+            file,
+            state: StateId::ANONYMOUS,
+            mode: mode_of(range),
+            offset: range.offset,
+            length: range.length,
+            claim: LockClaim::New,
+            persist: false,
+            auto_recovery: false,
+            waits: true,
+        };
+        let waiting = self.desk.side.blocked.remove(client, &lock, range.process);
+        let waiting = waiting.ok_or(LockStatus::Denied)?;
+        blocked::give_up(self.desk.side, self.reactor, &waiting);
+        Ok(())
+    }
+
+    fn unlock(&mut self, range: &Range<'_>) -> Result<()> {
+        check_range(range)?;
+        let file = self.handle(range.file)?;
+        let client = self.desk.side.hosts.find(self.sender.peer.address, range.caller);
+        let Some(client) = client else { return self.check_grace(false) };
+        let host = self.desk.side.hosts.get(client).ok_or(LockStatus::Failed)?;
+        let Some(locked) = host.files.get(&file) else { return self.check_grace(false) };
+        let Range { offset, length, .. } = *range;
+        let span = LockSpan { file, state: locked.state, offset, length };
+        let by = self.caller(client)?;
+        let owner = owner_of(range.process);
+        let released = self.reactor.files().unlock_for(by.party, &span, &owner);
+        self.after = self.after.max(released.map_err(status_of)?);
+        if (offset, length) == (0, u64::MAX)
+            && let Some(host) = self.desk.side.hosts.get_mut(client)
+            && let Some(locked) = host.files.get_mut(&file)
+        {
+            locked.owners.remove(&range.process);
+            close_if_unused(self.desk.side, self.reactor, client, &file);
+        }
+        Ok(())
+    }
+
+    // ---- share reservations -----------------------------------------------------------
+
+    fn share(&mut self, asked: &Sharing<'_>) -> Result<()> {
+        self.check_grace(asked.reclaims)?;
+        let file = self.handle(asked.file)?;
+        let client = self.enter(asked.caller)?;
+        let by = self.caller(client)?;
+        let host = self.desk.side.hosts.get(client).ok_or(LockStatus::Failed)?;
+        let key = (file, asked.owner.into());
+        if !host.shares.contains_key(&key) && !host.has_room() {
+            return Err(LockStatus::DeniedNoLocks);
+        }
+        let access = match asked.access {
+            // The filer has no opens without access.
+            AskedAccess::None | AskedAccess::Read => ShareAccess::Read,
+            AskedAccess::Write => ShareAccess::Write,
+            AskedAccess::ReadWrite => ShareAccess::Both,
+        };
+        let deny = match asked.mode {
+            ShareMode::DenyNone => ShareDeny::None,
+            ShareMode::DenyRead => ShareDeny::Read,
+            ShareMode::DenyWrite => ShareDeny::Write,
+            ShareMode::DenyReadWrite => ShareDeny::Both,
+        };
+        let owner = [b"s", asked.owner].concat();
+        let state = self.open(&by, &file, &owner, (access, deny), asked.reclaims)?;
+        // The filer has joined the reservation with an earlier one of the same owner, which it
+        // replaces.
+        let only = Downgrade { file, state, access, deny, key: None };
+        self.reactor.files().open_downgrade(by.party, &only).map_err(status_of)?;
+        if let Some(host) = self.desk.side.hosts.get_mut(client) {
+            host.shares.insert(key, state);
+        }
+        Ok(())
+    }
+
+    fn unshare(&mut self, asked: &Sharing<'_>) -> Result<()> {
+        let file = self.handle(asked.file)?;
+        let client = self.desk.side.hosts.find(self.sender.peer.address, asked.caller);
+        let host = client.and_then(|client| self.desk.side.hosts.get_mut(client));
+        let state = host.and_then(|host| host.shares.remove(&(file, asked.owner.into())));
+        match (client, state) {
+            (Some(client), Some(state)) => close(self.reactor, client, state),
+            _ => self.check_grace(false)?,
+        }
+        Ok(())
+    }
+}
+
+fn mode_of(range: &Range<'_>) -> LockMode {
+    if range.is_exclusive { LockMode::Write } else { LockMode::Read }
+}
+
+/// Checks that the end of a range does not exceed 64 bits.
+fn check_range(range: &Range<'_>) -> Result<()> {
+    let fits = range.length == u64::MAX || range.offset.checked_add(range.length).is_some();
+    if fits { Ok(()) } else { Err(LockStatus::FBig) }
+}
+
+/// Returns the status for a fault.
+fn status_of(fault: Fault) -> LockStatus {
+    match fault {
+        Fault::Denied | Fault::LockBroken | Fault::ShareDenied | Fault::RangeLocked => {
+            LockStatus::Denied
+        }
+        Fault::Deadlock => LockStatus::Deadlock,
+        // NLM has no status for "try later", but clients ask again after this one.
+        Fault::Grace | Fault::Busy | Fault::WouldWait | Fault::NoGrace | Fault::Expired => {
+            LockStatus::DeniedGracePeriod
+        }
+        Fault::Stale | Fault::BadHandle | Fault::NotFound => LockStatus::StaleFh,
+        Fault::ReadOnly => LockStatus::RoFs,
+        Fault::Invalid | Fault::TooBig => LockStatus::FBig,
+        Fault::Limit | Fault::Resource => LockStatus::DeniedNoLocks,
+        _ => LockStatus::Failed,
+    }
+}
+
+/// The owner of a host's opens for locks.
+const LOCKS: &[u8] = b"k";
+/// The maximum length of an owner in a reply in bytes.
+const OWNER_BYTES_MAX: usize = 1024;

@@ -1,0 +1,263 @@
+//! The programs beside NFS version 3: locks, notices of restarts, quotas.
+
+use dafs_client::{Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, SessionOptions};
+use dafs_nfs_suite::bench::{Bench, Target};
+use dafs_nfs_suite::nfs4::ops::{self, Locker, lock_type};
+use dafs_nfs_suite::nlm::status::{BLOCKED, DENIED, GRACE, GRANTED, STALE};
+use dafs_nfs_suite::nlm::{Listener, Lock, MONITOR, Nlm, PROGRAM, STATE};
+use dafs_nfs_suite::rpc::{Auth, Call};
+use dafs_nfs_suite::status as nfs;
+use dafs_nfs_suite::suite::Protocol;
+use dafs_nfs_suite::xdr::{Get, Put};
+
+use crate::fixture::{Fixture, Transport, await_that};
+
+const PLAIN: LockOptions = LockOptions::from_bits(0).unwrap();
+const END: u64 = u64::MAX;
+
+/// A server, and a client of version 3 with a file that all tests lock.
+struct Place {
+    fixture: Fixture,
+    bench: Bench,
+    fh: Vec<u8>,
+}
+
+impl Place {
+    /// `None` if the test does not run as root.
+    fn new(fixture: Fixture) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            dafs_tests::skip("only a server that runs as root can act as its clients' users");
+            return None;
+        }
+        let target = Target {
+            nfs: fixture.nfs(),
+            mount: fixture.nfs(),
+            path: "/export".into(),
+            read_only: None,
+            squashed: None,
+            restart_seconds: 0,
+        };
+        let mut bench = Bench::new(&target, 1, Protocol::Nfs41).unwrap();
+        let fh = bench.file_with_mode("f", 0o666).unwrap();
+        Some(Self { fixture, bench, fh })
+    }
+
+    fn host(&self, name: &str) -> Nlm {
+        Nlm::open(self.fixture.nfs(), name).unwrap()
+    }
+
+    fn lock(&self, process: u32, is_exclusive: bool, offset: u64, length: u64) -> Lock {
+        Lock { fh: self.fh.clone(), process, is_exclusive, offset, length }
+    }
+
+    /// Opens the file by a DAFS client.
+    fn dafs(&self) -> (File, Client) {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let address = self.fixture.address(Transport::Tcp);
+        let session = client.connect_to(&address, &SessionOptions::default()).unwrap();
+        let path = format!("/export/{}/f", self.bench.name);
+        (session.open(&path, &OpenOptions::write()).unwrap(), client)
+    }
+}
+
+fn place() -> Option<Place> {
+    Place::new(Fixture::for_nfs())
+}
+
+#[test]
+fn locks_of_version_3_dafs_and_version_4_clients_exclude_each_other() {
+    let Some(mut place) = place() else { return };
+    let mut ann = place.host("ann");
+    let (bob, _client) = place.dafs();
+    let mut cat = place.bench.session().unwrap();
+    let (open, fh) = cat.opened("f").unwrap();
+
+    // A lock by NLM keeps out the two others.
+    let anns = place.lock(5, true, 10, 10);
+    assert_eq!(ann.lock(&anns, false, false).unwrap(), GRANTED);
+    let holder = bob.try_lock(LockKind::Shared, 0, END, PLAIN).unwrap().unwrap();
+    assert_eq!((holder.kind, holder.offset, holder.length), (LockKind::Exclusive, 10, 10));
+    let cats = |offset| {
+        ops::lock(lock_type::WRITE, false, offset, 10, &Locker::New(open, b"cat".to_vec()))
+    };
+    cat.fails(&[nfs::DENIED], &[ops::putfh(&fh), cats(15)]).unwrap();
+
+    // Locks of the two others keep out NLM.
+    assert_eq!(bob.try_lock(LockKind::Exclusive, 30, 10, PLAIN).unwrap(), None);
+    cat.ok(&[ops::putfh(&fh), cats(50)]).unwrap();
+    for offset in [35, 55] {
+        assert_eq!(ann.lock(&place.lock(5, false, offset, 1), false, false).unwrap(), DENIED);
+        let holder = ann.test(&place.lock(5, false, offset, 1)).unwrap().unwrap_err();
+        assert!(holder.is_exclusive && holder.process == 0, "{holder:?}");
+        assert_eq!((holder.offset, holder.length), (offset / 10 * 10, 10));
+    }
+
+    // The locks are advisory: a DAFS client may write below a lock of NLM.
+    bob.write_at(b"x", 15).unwrap();
+    // What NLM has unlocked is free for the others.
+    assert_eq!(ann.unlock(&place.lock(5, true, 0, 0)).unwrap(), GRANTED);
+    assert_eq!(bob.try_lock(LockKind::Shared, 10, 10, PLAIN).unwrap(), None);
+}
+
+#[test]
+fn processes_and_hosts_exclude_each_other_in_all_versions() {
+    let Some(place) = place() else { return };
+    let (mut ann, mut bob) = (place.host("ann"), place.host("bob"));
+    bob.version = 3;
+    assert_eq!(ann.lock(&place.lock(1, true, 0, 10), false, false).unwrap(), GRANTED);
+    assert_eq!(ann.lock(&place.lock(1, true, 5, 10), false, false).unwrap(), GRANTED, "her own");
+    assert_eq!(ann.lock(&place.lock(2, false, 9, 1), false, false).unwrap(), DENIED);
+    assert_eq!(bob.lock(&place.lock(1, false, 14, 0), false, false).unwrap(), DENIED);
+    let holder = bob.test(&place.lock(1, false, 14, 0)).unwrap().unwrap_err();
+    assert_eq!((holder.process, &holder.owner[..]), (1, &b"1@ann"[..]));
+    assert_eq!((holder.offset, holder.length), (0, 15));
+    assert_eq!(bob.lock(&place.lock(1, false, 15, 0), false, false).unwrap(), GRANTED);
+    assert_eq!(ann.unlock(&place.lock(1, true, 0, 10)).unwrap(), GRANTED);
+    assert_eq!(bob.test(&place.lock(1, true, 0, 10)).unwrap(), Ok(GRANTED));
+    assert!(bob.test(&place.lock(1, true, 10, 1)).unwrap().is_err());
+    let forged = Lock { fh: vec![7; 64], ..place.lock(1, true, 0, 1) };
+    let status = ann.lock(&forged, false, false).unwrap();
+    assert_eq!(status, STALE);
+    let call = Call::new(PROGRAM, 2, 1, &Auth::user(0), Vec::new());
+    assert!(ann.connection.call(&call).is_err(), "there is no version 2");
+}
+
+#[test]
+fn a_lock_that_a_client_waits_for_is_granted_by_a_call() {
+    let listener = Listener::open().unwrap();
+    let port = listener.port().unwrap();
+    let fixture = Fixture::for_nfs_with(tempfile::tempdir().unwrap(), |nfs| {
+        nfs.rpcbind_port = port;
+    });
+    let Some(place) = Place::new(fixture) else { return };
+    let mut ann = place.host("ann");
+    let (bob, _client) = place.dafs();
+    assert_eq!(bob.try_lock(LockKind::Exclusive, 0, 10, PLAIN).unwrap(), None);
+    // Two processes wait for the same range. The third gives up.
+    let wanted = [1, 2, 3].map(|process| place.lock(process, false, 0, 5));
+    for lock in &wanted {
+        assert_eq!(ann.lock(lock, true, false).unwrap(), BLOCKED);
+    }
+    assert_eq!(ann.cancel(&wanted[2]).unwrap(), GRANTED);
+    assert_eq!(ann.cancel(&wanted[2]).unwrap(), DENIED);
+    bob.unlock(0, END).unwrap();
+    let mut granted = Vec::new();
+    for _ in 0..2 {
+        let called = listener.next(|called| {
+            let cookie = Get(&called.arguments).opaque().unwrap();
+            Put::new().opaque(cookie).u32(GRANTED).0
+        });
+        let called = called.unwrap();
+        assert_eq!((called.program, called.version, called.procedure), (PROGRAM, 4, 5));
+        let mut get = Get(&called.arguments);
+        get.opaque().unwrap();
+        assert!(!get.bool().unwrap());
+        assert_eq!(get.opaque().unwrap(), b"ann");
+        assert_eq!(get.opaque().unwrap(), place.fh);
+        get.opaque().unwrap();
+        granted.push(get.u32().unwrap());
+    }
+    granted.sort_unstable();
+    assert_eq!(granted, [1, 2]);
+    assert!(bob.try_lock(LockKind::Exclusive, 0, 1, PLAIN).unwrap().is_some());
+
+    // The server releases a granted lock that the client does not want any more.
+    assert_eq!(ann.lock(&place.lock(4, true, 0, 5), true, false).unwrap(), BLOCKED);
+    for process in [1, 2] {
+        assert_eq!(ann.unlock(&place.lock(process, true, 0, 0)).unwrap(), GRANTED);
+    }
+    let deny = |called: &dafs_nfs_suite::nlm::Called| {
+        Put::new().opaque(Get(&called.arguments).opaque().unwrap()).u32(DENIED).0
+    };
+    listener.next(deny).unwrap();
+    await_that("the refused lock is released", || {
+        bob.try_lock(LockKind::Exclusive, 0, 10, PLAIN).unwrap().is_none()
+    });
+}
+
+#[test]
+fn an_asynchronous_call_is_answered_by_a_call() {
+    let listener = Listener::open().unwrap();
+    let port = listener.port().unwrap();
+    let fixture = Fixture::for_nfs_with(tempfile::tempdir().unwrap(), |nfs| {
+        nfs.rpcbind_port = port;
+    });
+    let Some(place) = Place::new(fixture) else { return };
+    let mut ann = place.host("ann");
+    let arguments = ann.lock_arguments(&place.lock(1, true, 0, 0), false, false);
+    assert!(ann.raw(7, arguments).unwrap().is_empty());
+    let called = listener.next(|_| Vec::new()).unwrap();
+    assert_eq!((called.program, called.procedure), (PROGRAM, 12));
+    assert_eq!(called.arguments, Put::new().opaque(b"cookie").u32(GRANTED).0);
+    let holder = place.host("bob").test(&place.lock(1, true, 0, 0)).unwrap().unwrap_err();
+    assert_eq!((holder.process, holder.length), (1, 0));
+}
+
+#[test]
+fn a_host_that_restarts_loses_its_locks_and_no_other_does() {
+    let Some(place) = place() else { return };
+    let (mut ann, mut bob) = (place.host("ann.example"), place.host("bob"));
+    let (anns, bobs) = (place.lock(1, true, 0, 10), place.lock(1, true, 10, 10));
+    let is_held = |lock: &Lock| place.host("eve").test(lock).unwrap().is_err();
+    assert_eq!(ann.lock(&anns, false, false).unwrap(), GRANTED);
+    assert_eq!(bob.lock(&bobs, false, false).unwrap(), GRANTED);
+    ann.notify("eve", STATE + 2).unwrap();
+    // This notice is about the start after which Ann has taken her lock.
+    ann.notify("ann", STATE).unwrap();
+    assert!(is_held(&anns) && is_held(&bobs));
+    ann.notify("ann", STATE + 2).unwrap();
+    assert!(!is_held(&anns) && is_held(&bobs));
+    bob.free_all("bob").unwrap();
+    assert!(!is_held(&bobs));
+    assert_eq!(ann.lock(&anns, false, false).unwrap(), GRANTED, "she may begin again");
+}
+
+#[test]
+fn a_share_reservation_excludes_those_of_others() {
+    let Some(place) = place() else { return };
+    let (mut ann, mut bob) = (place.host("ann"), place.host("bob"));
+    let (read, write) = (1, 2);
+    // The opens for locks are opens, too.
+    assert_eq!(bob.lock(&place.lock(1, true, 0, 0), false, false).unwrap(), GRANTED);
+    assert_eq!(ann.share(&place.fh, "word", write, read).unwrap(), DENIED);
+    assert_eq!(bob.unlock(&place.lock(1, true, 0, 0)).unwrap(), GRANTED);
+    assert_eq!(ann.share(&place.fh, "word", write, read).unwrap(), GRANTED);
+    assert_eq!(bob.share(&place.fh, "word", 0, write).unwrap(), DENIED);
+    assert_eq!(bob.share(&place.fh, "word", 0, read).unwrap(), GRANTED);
+    assert_eq!(ann.unshare(&place.fh, "word").unwrap(), GRANTED);
+    assert_eq!(bob.share(&place.fh, "word", 0, write).unwrap(), GRANTED);
+    assert_eq!(ann.unshare(&place.fh, "word").unwrap(), GRANTED, "a repeated call");
+}
+
+#[test]
+fn a_host_reclaims_its_locks_after_a_restart_of_the_server() {
+    let Some(place) = place() else { return };
+    let mut ann = place.host("ann");
+    let (anns, bobs) = (place.lock(1, true, 0, 10), place.lock(1, true, 10, 10));
+    assert_eq!(ann.lock(&anns, false, true).unwrap(), GRACE, "there is no grace period");
+    assert_eq!(ann.lock(&anns, false, false).unwrap(), GRANTED);
+    let (directory, _) = place.fixture.stop();
+    let listener = Listener::open().unwrap();
+    let port = listener.port().unwrap();
+    let fixture = Fixture::for_nfs_with(directory, |nfs| nfs.rpcbind_port = port);
+    let called = listener.next(|_| Vec::new()).unwrap();
+    assert_eq!((called.program, called.version, called.procedure), (MONITOR, 1, 6));
+    let host = |name| Nlm::open(fixture.nfs(), name).unwrap();
+    assert_eq!(host("bob").lock(&bobs, false, false).unwrap(), GRACE);
+    assert_eq!(host("ann").lock(&bobs, false, false).unwrap(), GRACE);
+    assert_eq!(host("ann").lock(&anns, false, true).unwrap(), GRANTED);
+    assert_eq!(host("ann").unlock(&anns).unwrap(), GRANTED);
+}
+
+#[test]
+fn nobody_has_a_quota() {
+    let Some(place) = place() else { return };
+    let mut ann = place.host("ann");
+    for (version, arguments) in
+        [(1, Put::new().opaque("/export").u32(0)), (2, Put::new().opaque("/export").u32(0).u32(0))]
+    {
+        let call = Call::new(100_011, version, 1, &Auth::user(0), arguments.0);
+        let results = ann.connection.call(&call).unwrap();
+        assert_eq!(results, [0, 0, 0, 2], "version {version}");
+    }
+}
