@@ -28,8 +28,8 @@ struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     growth: u64,
     /// Run only this attacker beside the bad messages: half-records, endless-fragments,
-    /// slow-readers, long-compounds, many-clients, slot-games, short-connections. May be given
-    /// several times.
+    /// slow-readers, long-compounds, many-clients, slot-games, short-connections,
+    /// bad-connections. May be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 }

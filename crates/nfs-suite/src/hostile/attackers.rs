@@ -28,6 +28,7 @@ pub(super) const ALL: &[Attacker] = &[
     ("many-clients", many_clients),
     ("slot-games", slot_games),
     ("short-connections", short_connections),
+    ("bad-connections", bad_connections),
 ];
 
 /// The longest time that an attacker waits for the server.
@@ -210,6 +211,17 @@ fn short_connections(shared: &Shared) {
             shared.acted();
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Connects, sends many bad messages, and disconnects without a look at what comes back.
+fn bad_connections(shared: &Shared) {
+    let mut generator = Generator::new(4, &shared.file, &shared.dir);
+    let batch: Vec<u8> = (0..BATCH).flat_map(|_| record_of(&[&generator.message()])).collect();
+    while !shared.is_over() {
+        let Some(mut stream) = connect(shared.server) else { continue };
+        let _ = stream.write_all(&batch);
+        shared.acted();
     }
 }
 
