@@ -10,7 +10,6 @@ pub(crate) mod table;
 use std::collections::VecDeque;
 
 use dafs_files::outcome::Outcome;
-use dafs_types::{ClientId, FileHandle, StateId};
 use smallvec::SmallVec;
 
 use crate::moving::transfer::Cookie;
@@ -33,16 +32,6 @@ pub(crate) enum GuestResult {
     Read(GuestRead),
     /// The record that a reply waits for is durable.
     Durable,
-}
-
-/// A decision of the filer about a delegation that a client of guests holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum GuestNotice {
-    /// The client must be asked to return the delegation with this state id. If `truncate` is true,
-    /// it need not write back its data.
-    Recall { state: StateId, truncate: bool },
-    /// The delegation of a file was revoked.
-    Revoked { client: ClientId, file: FileHandle },
 }
 
 /// The bytes that a read of a guest has found.

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use dafs_dat::EndpointId;
 use dafs_filer::Party;
 use dafs_files::caller::{Caller, Identity};
-use dafs_types::{ClientId, QuickMap};
-
-use super::GuestNotice;
+use dafs_types::{ClientId, FileHandle, QuickMap, StateId};
 
 /// A user of a client whose protocol is not DAFS.
 #[derive(Debug)]
@@ -22,6 +20,16 @@ pub(crate) struct Guest {
     pub who: Arc<Identity>,
     /// The client and the fence identity of the guest.
     pub party: Party,
+}
+
+/// A decision of the filer about a delegation that a client of guests holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GuestNotice {
+    /// The client must be asked to return the delegation with this state id. If `truncate` is true,
+    /// it need not write back its data.
+    Recall { state: StateId, truncate: bool },
+    /// The delegation of a file was revoked.
+    Revoked { client: ClientId, file: FileHandle },
 }
 
 /// All guests.

@@ -10,7 +10,7 @@ use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::ResultQuery;
-use crate::guests::GuestNotice;
+use crate::guests::table::GuestNotice;
 use crate::handoff::Handoff;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;

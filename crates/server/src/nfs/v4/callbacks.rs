@@ -1,9 +1,9 @@
 //! Callbacks: calls that this server sends to a client, over a connection that the client has
 //! opened.
 //!
-//! [`dafs_nfs_state`] chooses the session, the slot and the connection of each callback, and repeats
-//! it if necessary. This file has the contents of the callbacks, encodes them, and decodes the
-//! replies. Nothing here waits for a reply.
+//! [`dafs_nfs_state`] chooses the session, the slot and the connection of each callback. It also
+//! repeats a callback if necessary. This file has the contents of the callbacks, encodes them, and
+//! decodes the replies. Nothing here waits for a reply.
 //!
 //! Invariant: a callback that has not ended has one entry in [`Callbacks::contents`].
 
@@ -101,9 +101,9 @@ impl State {
         self.callbacks.contents.retain(|_, recall| recall.client != client);
     }
 
-    /// Writes the next callback that must be sent now. Returns the number of the connection on which
-    /// it must be sent; `None` if there is no callback to send. The caller must send it on the
-    /// connection that `link_of` returns.
+    /// Writes the next callback that must be sent now. Returns the connection on which the caller
+    /// must send it; `None` if there is no callback to send. `link_of` finds a connection by its
+    /// number.
     pub(in crate::nfs) fn write_callback(
         &mut self,
         writer: &mut Writer,

@@ -27,7 +27,7 @@ use super::fault::Result;
 use super::state::State;
 use super::states::wire_of;
 use super::waiting::Did;
-use crate::guests::GuestNotice;
+use crate::guests::table::GuestNotice;
 use crate::reactor::Reactor;
 
 /// A delegation of a client.
@@ -110,7 +110,7 @@ impl Service<'_, '_, '_> {
         self.desk.v4.states.delegations.insert(state, entry);
         self.reactor.shared.channels.guests_mut().hold_delegations(client_id);
         let (state, recall) = (wire_of(id), granted.recall);
-        // The entry allows nobody anything, so the client asks the server for the rights of users.
+        // The entry grants no rights, so the client asks the server for the rights of each user.
         let permissions = Ace {
             kind: AceType::ALLOW,
             flags: AceFlags(0),

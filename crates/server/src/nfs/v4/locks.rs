@@ -50,7 +50,14 @@ impl Service<'_, '_, '_> {
             waits: false,
         };
         let by = self.by()?;
-        let locked = self.reactor.files().lock_for(&by, &ask, Some(&name_of(&owner)));
+        let name = name_of(&owner);
+        let mut locked = self.reactor.files().lock_for(&by, &ask, Some(&name));
+        if let Ok(Now::Done(outcome)) = &locked
+            && outcome.result.as_ref().is_err_and(|refusal| refusal.fault == Fault::Denied)
+            && self.end_courtesy_of(&file)
+        {
+            locked = self.reactor.files().lock_for(&by, &ask, Some(&name));
+        }
         match locked {
             Ok(Now::Done(outcome)) if outcome.result.is_ok() => {
                 let key = self.note_lock(open, &owner, state)?;
@@ -140,7 +147,13 @@ impl Service<'_, '_, '_> {
             length: asked.length,
         };
         let by = self.by()?;
-        match self.reactor.files().lock_test(&by, &ask) {
+        let mut tested = self.reactor.files().lock_test(&by, &ask);
+        if matches!(&tested, Err(NotDone::Partly(refusal)) if refusal.fault == Fault::Denied)
+            && self.end_courtesy_of(&file)
+        {
+            tested = self.reactor.files().lock_test(&by, &ask);
+        }
+        match tested {
             Ok(()) => self.push(&Answer::LockT(LockTResult::Free)),
             Err(NotDone::Partly(refusal)) => match &refusal.partial {
                 Partial::Conflict { conflict } => {

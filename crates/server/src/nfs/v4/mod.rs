@@ -9,6 +9,7 @@ mod attributes;
 mod callbacks;
 mod compound;
 mod convert;
+mod courtesy;
 mod data;
 mod delegations;
 mod fault;

@@ -89,7 +89,16 @@ impl Service<'_, '_, '_> {
         };
         let by = self.by()?;
         let can_recall = self.may_delegate(wanted.wishes, wanted.access);
-        match self.reactor.files().open(&by, can_recall, &ask) {
+        let mut opened = self.reactor.files().open(&by, can_recall, &ask);
+        if let Err(why) = &opened
+            && self.end_courtesy_for(&asked.claim, &current, why)
+        {
+            if let Err(why) = opened {
+                self.reactor.without_waiting(why);
+            }
+            opened = self.reactor.files().open(&by, can_recall, &ask);
+        }
+        match opened {
             Ok(Now::Done((opened, after))) => {
                 let opening = Opening { asked: wanted, owner: asked.owner.owner.0.into(), mask };
                 self.push_opened(&opened, &opening, after)?;
