@@ -26,6 +26,7 @@ mod locks_client;
 mod names;
 mod nfs;
 mod nfs_side;
+mod nfs_state;
 mod odd_names;
 mod opens;
 mod procedures;

@@ -1,0 +1,176 @@
+//! NFS clients and DAFS clients at the same files: each kind recalls the delegations of the other.
+//! Also what happens to the state of NFS clients that do not renew their leases or do not return a
+//! delegation.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+use dafs_nfs_suite::nfs4::callback::Callback;
+use dafs_nfs_suite::nfs4::ops::{self, Claim, How, Locker, lock_type, share};
+use dafs_nfs_suite::nfs4::results::Delegation;
+use dafs_nfs_suite::nfs4::session::Wish;
+use dafs_nfs_suite::nfs4::{Body, Session, StateId};
+use dafs_nfs_suite::rpc::Auth;
+use dafs_nfs_suite::status;
+use dafs_server::{NfsConfig, NfsRules, ServerConfig};
+
+use crate::fixture::{Fixture, any};
+
+/// Starts a server for both kinds of clients. `None` if this process may not act as other users.
+fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
+    if !rustix::process::geteuid().is_root() {
+        dafs_tests::skip("only a server that runs as root can act as its clients' users");
+        return None;
+    }
+    Some(Fixture::with(|config| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        config.nfs = Some(NfsConfig::at(vec![address]));
+        config.access.nfs = NfsRules::for_all(Vec::new(), true);
+        change(config);
+    }))
+}
+
+/// Returns a session of a new NFS client, whose directory is the root.
+fn client(fixture: &Fixture, owner: &[u8]) -> Session {
+    let mut session = Session::start(fixture.nfs(), &Wish::new(owner, Auth::user(0), 1)).unwrap();
+    session.dir = session.ok(&[ops::putrootfh(), ops::getfh()]).unwrap().fh(1).unwrap();
+    session
+}
+
+/// Opens a file until the client has a delegation. Returns its state id and the file's handle.
+fn delegated(session: &mut Session, access: u32) -> (StateId, Vec<u8>) {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let (opened, fh) = session.open("o", (access, 0), &How::Open, "file").unwrap();
+        if let Delegation::Read(state) | Delegation::Write(state) = opened.delegation {
+            return (state, fh);
+        }
+        session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap();
+    }
+    panic!("the server grants no delegation");
+}
+
+#[test]
+fn a_dafs_client_waits_for_the_delegation_of_an_nfs_client() {
+    let Some(fixture) = fixture(|_| {}) else { return };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut holder = client(&fixture, b"holder");
+    let (state, fh) = delegated(&mut holder, share::READ);
+    let address = fixture.address(any());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let client = Client::new(ClientConfig::default()).unwrap();
+            let session = client.connect_to(&address, &SessionOptions::default()).unwrap();
+            let file = session.open("file", &OpenOptions::write()).unwrap();
+            file.write_at(b"new", 0).unwrap();
+            file.close().unwrap();
+        });
+        let told = holder.callback().unwrap();
+        assert!(
+            matches!(&told[..], [Callback::Recall { state: of, fh: file, .. }]
+                if of.other == state.other && *file == fh),
+            "{told:?}"
+        );
+        let reply = holder.ok(&[ops::putfh(&fh), ops::read(state, 0, 10)]).unwrap();
+        assert_eq!(reply.data(1).unwrap().1, b"old");
+        assert!(!writer.is_finished(), "the file was opened while it was delegated");
+        holder.ok(&[ops::putfh(&fh), ops::delegreturn(state)]).unwrap();
+        writer.join().unwrap();
+    });
+    assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"new");
+}
+
+#[test]
+fn a_delegation_that_is_not_returned_is_revoked_and_the_client_told() {
+    let soon = |config: &mut ServerConfig| {
+        // A recall gets at least the time of a lease.
+        config.filer.lease = Duration::from_secs(1);
+        config.filer.delegations.recall_timeout = Duration::ZERO;
+        config.filer.delegations.quiet = Duration::ZERO;
+    };
+    let Some(fixture) = fixture(soon) else { return };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut holder = client(&fixture, b"holder");
+    let (state, fh) = delegated(&mut holder, share::READ);
+    let (_client, session) = fixture.connect(any());
+    session.open("file", &OpenOptions::write()).unwrap().close().unwrap();
+
+    let refused =
+        holder.fails(&[status::DELEG_REVOKED], &[ops::putfh(&fh), ops::read(state, 0, 3)]);
+    refused.unwrap();
+    let flags = holder.last.unwrap().flags;
+    assert_eq!(flags & RECALLABLE_STATE_REVOKED, RECALLABLE_STATE_REVOKED, "{flags:#x}");
+    let reply = holder.ok(&[ops::test_stateid(&[state])]).unwrap();
+    assert_eq!(reply.body(0).unwrap(), &Body::Statuses(vec![status::DELEG_REVOKED]));
+    holder.ok(&[ops::free_stateid(state)]).unwrap();
+    holder.ok(&[]).unwrap();
+    assert_eq!(holder.last.unwrap().flags & RECALLABLE_STATE_REVOKED, 0);
+    // A client that has acknowledged the revocation gets delegations again.
+    delegated(&mut holder, share::READ);
+}
+
+#[test]
+fn an_open_of_a_client_whose_lease_has_expired_ends_at_a_conflict() {
+    let Some(fixture) = fixture(|config| config.filer.lease = Duration::from_secs(1)) else {
+        return;
+    };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut gone = client(&fixture, b"gone");
+    let access = share::BOTH | share::WANT_NONE;
+    gone.open("o", (access, share::BOTH), &How::Open, "file").unwrap();
+    let mut other = client(&fixture, b"other");
+    let claim = Claim::Name(b"file".to_vec());
+    let open = [other.dir(), ops::open(b"o", access, 0, &How::Open, &claim)];
+    other.fails(&[status::SHARE_DENIED], &open).unwrap();
+    until(|| other.run(&open).unwrap().status == 0);
+    // The client has lost its session together with its open.
+    assert!(gone.once(&[ops::putrootfh()]).is_err());
+}
+
+#[test]
+fn a_lock_of_a_client_whose_lease_has_expired_ends_at_a_conflict() {
+    let Some(fixture) = fixture(|config| config.filer.lease = Duration::from_secs(1)) else {
+        return;
+    };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let access = share::BOTH | share::WANT_NONE;
+    let lock = |session: &mut Session| {
+        let (opened, fh) = session.open("o", (access, 0), &How::Open, "file").unwrap();
+        let locker = Locker::New(opened.state, b"locker".to_vec());
+        [ops::putfh(&fh), ops::lock(lock_type::WRITE, false, 0, 10, &locker)]
+    };
+    let mut gone = client(&fixture, b"gone");
+    let first = lock(&mut gone);
+    gone.ok(&first).unwrap();
+    let mut other = client(&fixture, b"other");
+    let second = lock(&mut other);
+    other.fails(&[status::DENIED], &second).unwrap();
+    until(|| other.run(&second).unwrap().status == 0);
+}
+
+#[test]
+fn a_client_that_holds_an_open_cannot_be_destroyed() {
+    let Some(fixture) = fixture(|_| {}) else { return };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut session = client(&fixture, b"client");
+    let access = share::READ | share::WANT_NONE;
+    let (opened, fh) = session.open("o", (access, 0), &How::Open, "file").unwrap();
+    let destroy = ops::destroy_clientid(session.client.id);
+    session.fails(&[status::CLIENTID_BUSY], &[destroy]).unwrap();
+    session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap();
+}
+
+/// Repeats an action until it succeeds.
+fn until(mut succeeds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !succeeds() {
+        assert!(Instant::now() < end, "it does not succeed in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The time after which something that must happen is said not to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The flag of SEQUENCE by which the server tells that it has revoked a delegation.
+const RECALLABLE_STATE_REVOKED: u32 = 0x40;
