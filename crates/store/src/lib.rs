@@ -14,7 +14,7 @@
 //! `docs/semantics.md` says which guarantees hold after which failure.
 #![forbid(unsafe_code)]
 
-mod acl;
+pub mod acl;
 pub mod attributes;
 pub mod cache;
 mod change;

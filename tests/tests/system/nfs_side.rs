@@ -2,6 +2,7 @@
 
 use dafs_client::{Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_nfs_suite::bench::{Bench, Target};
+use dafs_nfs_suite::nfs3;
 use dafs_nfs_suite::nfs4::ops::{self, Locker, lock_type};
 use dafs_nfs_suite::nlm::status::{BLOCKED, DENIED, GRACE, GRANTED, STALE};
 use dafs_nfs_suite::nlm::{Listener, Lock, MONITOR, Nlm, PROGRAM, STATE};
@@ -260,4 +261,73 @@ fn nobody_has_a_quota() {
         let results = ann.connection.call(&call).unwrap();
         assert_eq!(results, [0, 0, 0, 2], "version {version}");
     }
+}
+
+/// A list of entries, each with its kind, its id and its permissions.
+type Entries = Vec<(u32, u32, u32)>;
+
+fn put_list(put: Put, entries: &Entries) -> Put {
+    put.u32(entries.len() as u32)
+        .list(entries, |put, (kind, id, permissions)| put.u32(*kind).u32(*id).u32(*permissions))
+}
+
+/// Gets the access list and the default list of an object by NFSACL.
+fn lists(ann: &mut Nlm, fh: &[u8]) -> (Entries, Entries) {
+    let call = Call::new(100_227, 3, 1, &ann.auth, Put::new().opaque(fh).u32(15).0);
+    let results = ann.connection.call(&call).unwrap();
+    let mut get = Get(&results);
+    assert_eq!(get.u32().unwrap(), 0);
+    assert!(get.option(nfs3::attr).unwrap().is_some());
+    assert_eq!(get.u32().unwrap(), 15);
+    let mut list = || {
+        let count = get.u32().unwrap();
+        let entries = get.list(|get| Ok((get.u32()?, get.u32()?, get.u32()?))).unwrap();
+        assert_eq!(entries.len(), count as usize);
+        entries
+    };
+    let lists = (list(), list());
+    get.finish().unwrap();
+    lists
+}
+
+/// Sets both lists of an object by NFSACL. Returns the status.
+fn set_lists(ann: &mut Nlm, fh: &[u8], (access, default): (&Entries, &Entries)) -> u32 {
+    let put = put_list(put_list(Put::new().opaque(fh).u32(15), access), default);
+    let results = ann.connection.call(&Call::new(100_227, 3, 2, &ann.auth, put.0)).unwrap();
+    Get(&results).u32().unwrap()
+}
+
+#[test]
+fn access_control_lists_are_set_and_shown_by_nfsacl() {
+    let Some(mut place) = place() else { return };
+    let mut ann = place.host("ann");
+    let plain = vec![(1, 0, 6), (4, 0, 6), (0x10, 0, 6), (0x20, 0, 6)];
+    assert_eq!(lists(&mut ann, &place.fh), (plain.clone(), Vec::new()));
+    let (wanted, none) = (
+        vec![(1, 0, 6), (2, 1000, 4), (4, 0, 4), (8, 2000, 6), (0x10, 0, 6), (0x20, 0, 0)],
+        Vec::new(),
+    );
+    let status = set_lists(&mut ann, &place.fh, (&wanted, &none));
+    if status == nfs::NOTSUPP {
+        return dafs_tests::skip("the file system keeps no access control lists");
+    }
+    assert_eq!(status, 0);
+    assert_eq!(lists(&mut ann, &place.fh), (wanted.clone(), none.clone()));
+    // The list decides: user 1000 may read, others may not.
+    assert!(place.bench.user(1000).unwrap().read(&place.fh, 0, 1).is_ok());
+    assert!(place.bench.user(1001).unwrap().read(&place.fh, 0, 1).is_err());
+    // The mask takes permissions away.
+    let masked = vec![(1, 0, 6), (2, 1000, 7), (4, 0, 7), (0x10, 0, 4), (0x20, 0, 0)];
+    assert_eq!(set_lists(&mut ann, &place.fh, (&masked, &none)), 0);
+    let left = vec![(1, 0, 6), (2, 1000, 4), (4, 0, 4), (0x10, 0, 4), (0x20, 0, 0)];
+    assert_eq!(lists(&mut ann, &place.fh), (left, none.clone()));
+    // A directory has a default list, too. A file has none.
+    let directory = place.bench.sub("d", 0o755).unwrap();
+    let of_directory = lists(&mut ann, &directory).0;
+    let default: Entries = wanted.iter().map(|(kind, id, it)| (kind | 0x1000, *id, *it)).collect();
+    assert_eq!(set_lists(&mut ann, &directory, (&of_directory, &default)), 0);
+    assert_eq!(lists(&mut ann, &directory), (of_directory, default.clone()));
+    assert_eq!(set_lists(&mut ann, &place.fh, (&masked, &default)), nfs::INVAL);
+    let double = [&wanted[..], &wanted[..1]].concat();
+    assert_eq!(set_lists(&mut ann, &place.fh, (&double, &none)), nfs::INVAL);
 }

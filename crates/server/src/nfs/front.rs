@@ -17,6 +17,7 @@ use dafs_filer::ClientKey;
 use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
 use dafs_nfs_wire::nfs4;
+use dafs_nfs_wire::nfsacl3::NFSACL3;
 use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call};
 use dafs_nfs_wire::xdr::{Piece, Reader, Writer};
 use dafs_types::Credentials;
@@ -347,6 +348,7 @@ impl Front {
         let versions = match call.program {
             program if program == NFS3.number => (NFS3.version, nfs4::NFS4.version),
             program if program == MOUNT3.number => (MOUNT3.version, MOUNT3.version),
+            program if program == NFSACL3.number => (NFSACL3.version, NFSACL3.version),
             program => match side::versions(program) {
                 Some(versions) => versions,
                 None => {
@@ -403,6 +405,8 @@ impl Front {
         let mut desk = self.desk();
         let progress = if call.program == MOUNT3.number {
             mount::serve(&mut desk, reactor, id, call.procedure, reader)
+        } else if call.program == NFSACL3.number {
+            v3::serve_acl(&mut desk, reactor, id, call.procedure, reader)
         } else {
             v3::serve(&mut desk, reactor, id, call.procedure, reader)
         };

@@ -12,7 +12,8 @@ use super::{Lists, PosixAcl};
 use crate::error::{Result, StoreError};
 
 /// Converts an object's POSIX lists to protocol entries.
-pub(crate) fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
+#[must_use]
+pub fn to_entries(lists: &Lists, is_directory: bool) -> Vec<Ace> {
     let mut entries = Vec::new();
     write_list(&mut entries, &lists.access, AceFlags::default(), is_directory);
     if let Some(default) = &lists.default {
@@ -67,7 +68,7 @@ fn write_list(into: &mut Vec<Ace>, list: &PosixAcl, flags: AceFlags, is_director
 /// # Errors
 /// `Invalid` for an entry that makes no sense; `NotSupported` for a list that POSIX lists cannot
 /// express.
-pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
+pub fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> Result<Lists> {
     let (mut access, mut default) = (Vec::new(), Vec::new());
     for entry in entries {
         let rule = read_entry(entry, is_directory)?;

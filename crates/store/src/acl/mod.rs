@@ -10,27 +10,31 @@ mod map;
 
 use dafs_types::Credentials;
 
-pub(crate) use map::{from_entries, to_entries};
+pub use map::{from_entries, to_entries};
 
 /// A POSIX access control list. It holds the permission bits (read 4, write 2, execute 1) of the
 /// owner, the group and others, and of named users and groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PosixAcl {
+pub struct PosixAcl {
+    /// The permission bits of the owner.
     pub owner: u32,
     /// The named users, each by user id and permission bits.
     pub users: Vec<(u32, u32)>,
+    /// The permission bits of the object's group.
     pub group: u32,
     /// The named groups, each by group id and permission bits.
     pub groups: Vec<(u32, u32)>,
     /// The mask: named users and all groups have at most these permission bits. Present if the list
     /// names a user or group.
     pub mask: Option<u32>,
+    /// The permission bits of all other users.
     pub other: u32,
 }
 
 impl PosixAcl {
     /// Returns the list that is equivalent to the nine permission bits of a mode.
-    pub(crate) fn of_mode(mode: u32) -> Self {
+    #[must_use]
+    pub fn of_mode(mode: u32) -> Self {
         Self {
             owner: mode >> 6 & 7,
             users: Vec::new(),
@@ -144,7 +148,7 @@ impl PosixAcl {
 
 /// The access control lists of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lists {
+pub struct Lists {
     /// The list for access to the object.
     pub access: PosixAcl,
     /// The list for new objects in the directory; directories only.

@@ -4,6 +4,7 @@
 //! The server checks each call against the opens, locks, delegations and fences of all other
 //! clients.
 
+mod acl;
 mod attributes;
 mod convert;
 mod data;
@@ -27,6 +28,7 @@ use crate::requests::handles;
 use convert::status_of;
 use suspended::Before;
 
+pub(super) use acl::serve as serve_acl;
 pub(super) use suspended::Suspended;
 
 /// A call of one procedure, and everything that is needed to execute it.
@@ -126,6 +128,9 @@ pub(super) fn resume(
         }
         (Suspended::SetAttributes(file, before), GuestResult::Outcome(outcome)) => {
             service.finish_set_attributes(&file, before, &outcome);
+        }
+        (Suspended::SetAcl(file), GuestResult::Outcome(outcome)) => {
+            service.finish_set_acl(&file, &outcome);
         }
         (Suspended::Create(file, directory, before), GuestResult::Outcome(outcome)) => {
             let created = match outcome.result {

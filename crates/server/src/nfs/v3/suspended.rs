@@ -17,6 +17,8 @@ pub(in crate::nfs) enum Suspended {
     Commit(FileHandle, Before),
     /// A SETATTR of this file, which had these attributes before the call.
     SetAttributes(FileHandle, Before),
+    /// A SETACL of this file.
+    SetAcl(FileHandle),
     /// A CREATE of a file that exists and is being truncated: the file, its directory, and the
     /// directory's attributes before the call.
     Create(FileHandle, FileHandle, Before),
