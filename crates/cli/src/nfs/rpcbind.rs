@@ -14,11 +14,17 @@ use anyhow::{Context, Result, bail};
 use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
 use dafs_nfs_wire::nfs4::NFS4;
+use dafs_nfs_wire::nfsacl3::NFSACL3;
+use dafs_nfs_wire::nlm::v3::NLM3;
+use dafs_nfs_wire::nlm::v4::NLM4;
+use dafs_nfs_wire::nsm::NSM1;
 use dafs_nfs_wire::rpc::{
     Accepted, Auth, Call, Outcome, Reply, ReplyBody, begin_record, encode_call, end_record,
 };
 use dafs_nfs_wire::rpcbind::v4::{Procedure, RPCBIND4};
 use dafs_nfs_wire::rpcbind::{Registration, universal_address};
+use dafs_nfs_wire::rquota::v1::RQUOTA1;
+use dafs_nfs_wire::rquota::v2::RQUOTA2;
 use dafs_nfs_wire::xdr::{Opaque, Reader, Writer, Xdr};
 
 /// The registrations that this server has made. They are removed when this is dropped.
@@ -53,9 +59,7 @@ pub(crate) fn register(addresses: &[SocketAddr]) -> Registered {
     if UnixStream::connect(SOCKET).is_err() {
         return registered;
     }
-    let services =
-        [(MOUNT3.number, MOUNT3.version), (NFS3.number, NFS3.version), (NFS4.number, NFS4.version)];
-    for service in services {
+    for service in SERVICES {
         for address in addresses.iter().copied().flat_map(families) {
             match call(Procedure::Set, service, address) {
                 Ok(true) => registered.made.push((service, address)),
@@ -73,6 +77,20 @@ pub(crate) fn register(addresses: &[SocketAddr]) -> Registered {
     }
     registered
 }
+
+/// The programs that clients find by rpcbind.
+const SERVICES: [Service; 10] = [
+    (MOUNT3.number, MOUNT3.version),
+    (NFS3.number, NFS3.version),
+    (NFS4.number, NFS4.version),
+    (NLM3.number, 1),
+    (NLM3.number, NLM3.version),
+    (NLM4.number, NLM4.version),
+    (NSM1.number, NSM1.version),
+    (NFSACL3.number, NFSACL3.version),
+    (RQUOTA1.number, RQUOTA1.version),
+    (RQUOTA2.number, RQUOTA2.version),
+];
 
 /// Returns the addresses to register. A socket at the unspecified IPv6 address serves IPv4, too.
 fn families(address: SocketAddr) -> Vec<SocketAddr> {
