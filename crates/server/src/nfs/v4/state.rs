@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use dafs_filer::ClientKey;
 use dafs_nfs_state::{ClientKey as Nfs4Client, EndReason, NfsState, Notice, StateConfig};
-use dafs_types::Moment;
+use dafs_types::{Credentials, Moment};
 
 use super::callbacks::Callbacks;
 use super::states::States;
@@ -23,8 +23,16 @@ pub(in crate::nfs) struct State {
     /// The callbacks that have not ended.
     pub(super) callbacks: Callbacks,
     /// The identity of this server. By it, clients recognize that several addresses lead to the
-    /// same server.
+    /// same server, and that a server that has started again is the same one. Otherwise they would
+    /// not reclaim their opens and locks.
     pub(super) owner: Vec<u8>,
+}
+
+/// Returns the identity of the server: the handle of the root of its exports. The handle stays the
+/// same as long as handles stay valid, and its seal differs from that of other servers.
+fn identity_of(shared: &Shared) -> Vec<u8> {
+    let root = shared.whole_store.root(&Credentials::nobody()).map(|root| root.handle.0.to_vec());
+    root.unwrap_or_else(|_| shared.life.boot().to_be_bytes().to_vec())
 }
 
 impl State {
@@ -39,7 +47,7 @@ impl State {
             minors: HashMap::new(),
             states: States::default(),
             callbacks: Callbacks::default(),
-            owner: format!("dafs-{boot:016x}").into_bytes(),
+            owner: identity_of(shared),
         }
     }
 
