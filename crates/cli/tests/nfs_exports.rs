@@ -16,7 +16,7 @@ use dafs_tests::Required;
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::dafs;
+use crate::program::{await_that, dafs};
 
 /// A server with an exports file that exports the directories `one` and `two`.
 struct Server {
@@ -172,6 +172,24 @@ fn a_client_gets_what_the_exports_file_gives_it_and_nothing_else() {
     assert_eq!(status(client.create(&seen, "more", new()).map(|_| ())), ROFS);
     assert!(server.mount(TWO).mnt(&two).is_err());
     assert!(client.getattr(&other).is_err(), "a handle is of no use to another client");
+
+    // The operator sees the clients and what they call.
+    let sessions = || {
+        let output = dafs().args(["sessions", "--json"]).arg(server.path("socket")).output();
+        serde_json::from_slice::<serde_json::Value>(&output.unwrap().stdout).unwrap()
+    };
+    let calls_of = |found: &serde_json::Value, procedure: &str| {
+        let all = found["nfs"]["procedures"].as_array().unwrap();
+        let one = all.iter().find(|one| one["procedure"] == procedure && one["program"] == "nfs3");
+        one.and_then(|one| one["calls"].as_u64()).unwrap_or(0)
+    };
+    assert_eq!(calls_of(&sessions(), "READ"), 1);
+    assert_eq!(calls_of(&sessions(), "CREATE"), 3);
+    await_that("the clients are listed", || {
+        let found = sessions();
+        let clients = found["nfs"]["clients"].as_array().unwrap();
+        clients.iter().any(|client| client["address"] == "127.0.2.1")
+    });
 
     // The third client is not named.
     assert!(is_refused(server.mount(THREE).mnt(&one)));

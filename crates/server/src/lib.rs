@@ -78,6 +78,7 @@ pub use meter::follow::{Followed, RequestRecord, Selection, ServerEnded};
 pub use meter::inspect::{
     FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,
 };
+pub use meter::nfs::{NfsClientNumbers, NfsNumbers, NfsProcedureNumbers};
 pub use meter::stats::ServerStats;
 pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
 pub use nfs::config::NfsConfig;

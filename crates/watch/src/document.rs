@@ -6,8 +6,9 @@ use std::time::SystemTime;
 
 use dafs_filer::locks::{LockCondition, LockMode};
 use dafs_server::{
-    FenceView, FileView, Histogram, Inspection, LockView, ProcedureNumbers, RequestRecord,
-    SessionInspection, TransportNumbers, WaiterView,
+    FenceView, FileView, Histogram, Inspection, LockView, NfsClientNumbers, NfsNumbers,
+    NfsProcedureNumbers, ProcedureNumbers, RequestRecord, SessionInspection, TransportNumbers,
+    WaiterView,
 };
 use dafs_sessions::LimitedBy;
 use dafs_wire::Procedure;
@@ -23,6 +24,7 @@ pub fn of(found: &Inspection) -> Value {
         "procedures": found.procedures.iter().map(procedure).collect::<Vec<_>>(),
         "bucket_bounds_seconds": bounds,
         "transports": found.transports.iter().map(transport).collect::<Vec<_>>(),
+        "nfs": nfs(&found.nfs),
         "fences": found.fences.iter().map(fence).collect::<Vec<_>>(),
         "fence_counters": {
             "changing": fence_counters.changing, "completed": fence_counters.completed,
@@ -139,6 +141,20 @@ pub fn record(record: &RequestRecord) -> Value {
         "transport": record.transport.to_string(), "stream": record.stream.0,
         "sequence": record.sequence.0, "bytes": record.bytes,
         "seconds": record.taken.as_secs_f64(),
+    })
+}
+
+fn nfs(found: &NfsNumbers) -> Value {
+    let procedure = |one: &NfsProcedureNumbers| json!({ "program": one.program, "procedure": one.procedure, "calls": one.calls });
+    let client = |one: &NfsClientNumbers| {
+        json!({
+            "address": one.address.to_string(), "connections": one.connections,
+            "calls": one.calls, "call_bytes": one.call_bytes,
+        })
+    };
+    json!({
+        "procedures": found.procedures.iter().map(procedure).collect::<Vec<_>>(),
+        "clients": found.clients.iter().map(client).collect::<Vec<_>>(),
     })
 }
 

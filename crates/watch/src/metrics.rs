@@ -25,6 +25,7 @@ pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus:
     requests(&mut families, found);
     sessions(&mut families, found);
     transports(&mut families, found);
+    nfs(&mut families, found);
     cache(&mut families, found);
     locks(&mut families, found);
     if let Some(spans) = spans {
@@ -166,6 +167,18 @@ fn transports(families: &mut Families, found: &Inspection) {
         family.add(&[("transport", name), ("direction", "read")], traffic.read_bytes as f64);
         family.add(&[("transport", name), ("direction", "write")], traffic.written_bytes as f64);
     }
+}
+
+fn nfs(families: &mut Families, found: &Inspection) {
+    let help = "Calls of NFS clients; for version 4, the operations in compounds.";
+    let mut family = families.counter("dafs_nfs_calls_total", help);
+    for numbers in &found.nfs.procedures {
+        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
+        family.add(&labels, numbers.calls as f64);
+    }
+    families
+        .gauge("dafs_nfs_clients", "Machines that are connected as NFS clients.")
+        .add(&[], found.nfs.clients.len() as f64);
 }
 
 fn cache(families: &mut Families, found: &Inspection) {

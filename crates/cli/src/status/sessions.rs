@@ -47,6 +47,15 @@ fn print_table(found: &Value) {
         number(credits, "budget"),
         number(&found["reactors"], "count")
     );
+    for client in found["nfs"]["clients"].as_array().into_iter().flatten() {
+        println!(
+            "NFS client {}: {} connections, {} calls of {} bytes",
+            text(client, "address"),
+            number(client, "connections"),
+            number(client, "calls"),
+            number(client, "call_bytes")
+        );
+    }
     if found["in_grace"].as_bool() == Some(true) {
         println!(
             "grace period: clients reclaim their opens and locks after a restart; no new \

@@ -17,6 +17,7 @@ use dafs_types::{ClientId, FileHandle};
 
 use crate::access::authorize::TransportKind;
 use crate::meter::follow::{self, Followed, Follower, Selection};
+use crate::meter::nfs::NfsNumbers;
 use crate::meter::stats::ServerStats;
 use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 
@@ -46,6 +47,8 @@ pub struct Inspection {
     pub procedures: Vec<ProcedureNumbers>,
     /// The statistics of each transport.
     pub transports: Vec<TransportNumbers>,
+    /// The statistics of NFS clients.
+    pub nfs: NfsNumbers,
     /// The size of the data cache's arena in bytes.
     pub cache_bytes: u64,
     /// The time since the start of the server.

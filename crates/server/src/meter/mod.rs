@@ -14,6 +14,7 @@
 pub(crate) mod follow;
 mod histogram;
 pub(crate) mod inspect;
+pub(crate) mod nfs;
 mod numbers;
 pub(crate) mod reading;
 pub(crate) mod stats;
@@ -31,6 +32,7 @@ pub(crate) use numbers::Moved;
 pub use numbers::{ProcedureNumbers, Traffic, TransportNumbers};
 
 use self::follow::Follower;
+use self::nfs::{NfsMeter, NfsNumbers};
 use self::reading::Reading;
 use crate::access::authorize::TransportKind;
 use crate::channel::Channel;
@@ -58,6 +60,8 @@ pub(crate) struct Meter {
     /// The number of peers that were refused because there were no file descriptors, as of the last
     /// log line about such peers.
     turned_away: u64,
+    /// The counters of NFS clients.
+    nfs: NfsMeter,
 }
 
 impl Reading {
@@ -119,6 +123,7 @@ impl Meter {
             requests: 0,
             window: Arc::default(),
             turned_away: 0,
+            nfs: NfsMeter::default(),
         };
         if !is_on {
             meter.rows.iter_mut().for_each(|row| row.until_timed = u32::MAX);
@@ -234,6 +239,35 @@ impl Meter {
         reading.is_timed().then(|| self.present().saturating_sub(reading.begun()))
     }
 
+    /// Returns the counters of NFS clients. `None` if requests are not counted.
+    pub(crate) fn nfs(&mut self) -> Option<&mut NfsMeter> {
+        self.is_on.then_some(&mut self.nfs)
+    }
+
+    /// Counts a reply to an NFS client, and the file bytes that it contains.
+    pub(crate) fn count_nfs_reply(&mut self, read_bytes: u64) {
+        let (requests, written_bytes) = (1, 0);
+        self.add_nfs(Traffic { requests, read_bytes, written_bytes });
+    }
+
+    /// Counts file bytes that an NFS client writes.
+    pub(crate) fn count_nfs_write(&mut self, written_bytes: usize) {
+        let written_bytes = written_bytes as u64;
+        self.add_nfs(Traffic { requests: 0, read_bytes: 0, written_bytes });
+    }
+
+    fn add_nfs(&mut self, traffic: Traffic) {
+        if self.is_on {
+            self.requests += traffic.requests;
+            self.add_departed(TransportKind::Nfs, traffic);
+        }
+    }
+
+    /// Returns the statistics of NFS clients.
+    pub(crate) fn nfs_numbers(&self) -> NfsNumbers {
+        self.nfs.numbers()
+    }
+
     /// Adds the traffic of a connection that has ended to the sum for the connection's transport.
     pub(crate) fn add_departed(&mut self, transport: TransportKind, traffic: Traffic) {
         let all = &mut self.departed[transport as usize];
@@ -309,6 +343,7 @@ impl Meter {
             numbers.traffic.read_bytes += traffic.read_bytes;
             numbers.traffic.written_bytes += traffic.written_bytes;
         }
+        all[TransportKind::Nfs as usize].connections = self.nfs.connections();
         all.to_vec()
     }
 

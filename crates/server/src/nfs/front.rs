@@ -6,8 +6,8 @@
 //!   connection exceeds a limit, the server does not read from it.
 //! - A turn executes a limited number of calls, so that other reactors can also take turns.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ use super::{mount, v3, v4};
 use crate::access::exports::rules::NfsPeer;
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult, GuestResults};
+use crate::meter::nfs::NfsClientNumbers;
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
 
@@ -59,6 +60,8 @@ struct Link {
     /// True if the rules let the client see an export. An NFS client states the ids of its users
     /// without proof, so the server answers no calls of other clients.
     is_let_in: bool,
+    /// The number of calls that have arrived, and of their bytes.
+    calls: (u64, u64),
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
@@ -118,9 +121,26 @@ impl Front {
         let now = reactor.shared.life.now();
         self.recent.end_old(reactor, now);
         side::poll(&mut self.side, reactor);
+        if let Some(meter) = reactor.shared.meter.nfs() {
+            meter.clients = self.clients();
+        }
         for client in self.v4.on_time(reactor, now) {
             self.users.forget_client(reactor.shared, client);
         }
+    }
+
+    /// Returns the machines that are connected, and their traffic.
+    fn clients(&self) -> Vec<NfsClientNumbers> {
+        let mut found: BTreeMap<IpAddr, NfsClientNumbers> = BTreeMap::new();
+        for link in self.links.iter().flatten() {
+            let address = link.address.ip().to_canonical();
+            let none = NfsClientNumbers { address, connections: 0, calls: 0, call_bytes: 0 };
+            let client = found.entry(address).or_insert(none);
+            client.connections += 1;
+            client.calls += link.calls.0;
+            client.call_bytes += link.calls.1;
+        }
+        found.into_values().collect()
     }
 
     /// Handles the events of connections. Returns true if there are more.
@@ -225,6 +245,7 @@ impl Front {
             address,
             peer: None,
             is_let_in: false,
+            calls: (0, 0),
             waiting: 0,
             is_paused: false,
             backlog: VecDeque::new(),
@@ -319,6 +340,10 @@ impl Front {
     }
 
     fn on_record(&mut self, reactor: &mut Reactor<'_>, link: LinkId, bytes: &[u8]) {
+        if let Some(link) = self.link(link) {
+            link.calls.0 += 1;
+            link.calls.1 += bytes.len() as u64;
+        }
         let mut reader = Reader::new(bytes);
         match decode_call(&mut reader) {
             Ok(call) => self.on_call(reactor, link, &call, &mut reader),
@@ -402,6 +427,12 @@ impl Front {
             return self.send(reactor, link, &[]);
         };
         let id = CallId { link, xid, user };
+        if let Some(meter) = reactor.shared.meter.nfs() {
+            match call.program == MOUNT3.number {
+                true => meter.count_mount(call.procedure),
+                false => meter.count_version_3(call.procedure),
+            }
+        }
         let mut desk = self.desk();
         let progress = if call.program == MOUNT3.number {
             mount::serve(&mut desk, reactor, id, call.procedure, reader)
@@ -455,6 +486,8 @@ impl Front {
             }
             return self.records.close(link, "a reply could not be encoded");
         }
+        let read_bytes = reads.iter().map(|read| u64::from(read.length())).sum();
+        reactor.shared.meter.count_nfs_reply(read_bytes);
         let memory = reactor.shared.cache.arena();
         // A read of no bytes has no payload.
         let mut payloads = reads.iter().filter(|read| read.length() > 0);

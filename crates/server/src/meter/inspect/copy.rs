@@ -63,6 +63,7 @@ impl Shown<'_> {
             credits: (self.sessions.config().credits.budget, stats.sessions.credits),
             procedures: self.meter.procedures(),
             transports: self.meter.transports(live),
+            nfs: self.meter.nfs_numbers(),
             cache_bytes: self.cache.arena().length() as u64,
             uptime: self.now.since(Moment(0)),
         }

@@ -173,6 +173,9 @@ impl Service<'_, '_, '_> {
                 .unwrap_or(OperationKind::Illegal);
             let index = self.c.call.count - self.c.left;
             self.c.left -= 1;
+            if let Some(meter) = self.reactor.shared.meter.nfs() {
+                meter.count_operation(number);
+            }
             if let Err(status) = self.check_position(kind, index) {
                 return self.fail(kind, status);
             }
