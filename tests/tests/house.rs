@@ -119,6 +119,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-extmem",
             "dafs-fuse",
             "dafs-watch",
+            // The NFS clients of `dafs recover-test --nfs`, with encodings of their own.
+            "dafs-nfs-suite",
         ],
     ),
     // Servers of other projects, for benchmarks and tests.

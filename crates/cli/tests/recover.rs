@@ -23,10 +23,21 @@ fn a_server_with_several_reactors_that_is_killed_again_and_again_does_everything
 }
 
 fn recover(reactors: &str) {
-    let place = tempfile::tempdir().unwrap();
     let rounds = std::env::var("DAFS_RECOVER_ROUNDS").unwrap_or_else(|_| "25".into());
+    let told = run(&rounds, &["--reactors", reactors]);
+    assert_eq!(told["reactors"].as_u64().unwrap().to_string(), reactors, "{told:#}");
+    assert!(told["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
+    for (kind, count) in told["by_kind"].as_object().unwrap() {
+        assert!(count.as_u64().unwrap() > 0, "{kind}: {told:#}");
+    }
+}
+
+/// Runs `dafs recover-test`. Returns what it reports.
+fn run(rounds: &str, more: &[&str]) -> Value {
+    let place = tempfile::tempdir().unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_dafs"))
-        .args(["recover-test", "--json", "--rounds", &rounds, "--reactors", reactors])
+        .args(["recover-test", "--json", "--rounds", rounds])
+        .args(more)
         .arg(place.path())
         .output()
         .unwrap();
@@ -35,12 +46,8 @@ fn recover(reactors: &str) {
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
     eprintln!("{told:#}");
     assert_eq!(told["kills"].as_u64().unwrap().to_string(), rounds, "{told:#}");
-    assert_eq!(told["reactors"].as_u64().unwrap().to_string(), reactors, "{told:#}");
-    assert!(told["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
-    for (kind, count) in told["by_kind"].as_object().unwrap() {
-        assert!(count.as_u64().unwrap() > 0, "{kind}: {told:#}");
-    }
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "it leaves nothing");
+    told
 }
 
 /// Takes the lock of the only journal beneath a directory, in the name of a process.

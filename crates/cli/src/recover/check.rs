@@ -2,6 +2,7 @@
 //!
 //! Invariant: every byte and every name of the served directory is checked.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -10,8 +11,9 @@ use dafs_client::{Client, ClientConfig, OpenOptions};
 
 use super::expect;
 use super::killer::Victim;
-use super::load::{COUNTER, LOG, Outcome, UNDONE, UNDONE_BYTES};
+use super::load::{COUNTER, LEDGER, LOG, Outcome, STRIPE_BYTES, STRIPES, UNDONE, UNDONE_BYTES};
 use super::model::{RECORD_BYTES, parse_record};
+use super::nfs::Reader;
 
 /// Checks the files through a session with the server.
 pub(super) fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
@@ -34,6 +36,12 @@ pub(super) fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Resul
     Ok(session.disconnect()?)
 }
 
+/// Checks the files through an NFS client.
+pub(super) fn through_nfs(reader: Reader, outcomes: &[Outcome]) -> Result<()> {
+    let reader = RefCell::new(reader);
+    all(outcomes, |path| reader.borrow_mut().read(path), |path| reader.borrow_mut().list(path))
+}
+
 /// Checks the files on the disk.
 pub(super) fn on_the_disk(export: &Path, outcomes: &[Outcome]) -> Result<()> {
     let at = |path: &str| export.join(path.trim_start_matches('/'));
@@ -50,23 +58,30 @@ fn all(
     read: impl Fn(&str) -> Result<Vec<u8>>,
     list: impl Fn(&str) -> Result<BTreeSet<String>>,
 ) -> Result<()> {
+    let mut directories: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for outcome in outcomes {
-        let directory = format!("/c{}", outcome.number);
-        let names: BTreeSet<String> = outcome.model.files.keys().cloned().collect();
-        let found = list(&directory)?;
-        expect(found == names, || {
-            format!(
-                "{directory} contains {found:?}, but must contain \
-        {names:?}"
-            )
-        })?;
+        let home = outcome.model.path("");
+        let (directory, start) = home.rsplit_once('/').context("a path without a directory")?;
+        let names = directories.entry(directory.to_owned()).or_default();
+        names.extend(outcome.model.files.keys().map(|name| format!("{start}{name}")));
         for (name, content) in &outcome.model.files {
-            let path = format!("{directory}/{name}");
+            let path = outcome.model.path(name);
             let found = read(&path)?;
             expect(found == *content, || differs(&path, &found, content))?;
         }
     }
-    check_log(&read(LOG)?, outcomes)?;
+    for (directory, names) in directories {
+        let found = list(&directory)?;
+        expect(found == names, || {
+            format!("{directory} contains {found:?}, but must contain {names:?}")
+        })?;
+    }
+    check_log(LOG, &read(LOG)?, outcomes, |outcome| outcome.records)?;
+    check_log(LEDGER, &read(LEDGER)?, outcomes, |outcome| outcome.entries)?;
+    let mut stripes = read(STRIPES)?;
+    stripes.resize(outcomes.len() * STRIPE_BYTES, 0);
+    let expected: Vec<u8> = outcomes.iter().flat_map(|outcome| outcome.stripe.clone()).collect();
+    expect(stripes == expected, || differs(STRIPES, &stripes, &expected))?;
     let counted: u64 = outcomes.iter().map(|outcome| outcome.counted).sum();
     let counter = read(COUNTER)?;
     expect(counter == counted.to_le_bytes(), || {
@@ -76,33 +91,34 @@ fn all(
     expect(undone == vec![0; UNDONE_BYTES], || differs(UNDONE, &undone, &[0; UNDONE_BYTES]))
 }
 
-/// Checks that the log contains the records of each client exactly once, and in the order in which
-/// the client appended them.
-fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
+/// Checks that a log contains the records of each client exactly once, and in the order in which
+/// the client appended them. `of` returns how many records a client appended.
+fn check_log(path: &str, log: &[u8], outcomes: &[Outcome], of: fn(&Outcome) -> u64) -> Result<()> {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for (index, bytes) in log.chunks(RECORD_BYTES).enumerate() {
         let Some((client, number)) = parse_record(bytes) else {
-            return expect(false, || format!("{LOG}: record {index} is torn: {bytes:?}"));
+            return expect(false, || format!("{path}: record {index} is torn: {bytes:?}"));
         };
         let expected = next.entry(client).or_default();
         expect(number == *expected, || {
-            format!("{LOG}: client {client}'s record {number} is where record {expected} must be")
+            format!("{path}: client {client}'s record {number} is where record {expected} must be")
         })?;
         *expected += 1;
     }
     for outcome in outcomes {
         let found = next.remove(&outcome.number).unwrap_or(0);
-        expect(found == outcome.records, || {
+        expect(found == of(outcome), || {
             format!(
-                "{LOG}: client {} appended {} records, but {found} are there",
-                outcome.number, outcome.records
+                "{path}: client {} appended {} records, but {found} are there",
+                outcome.number,
+                of(outcome)
             )
         })?;
     }
     Ok(())
 }
 
-fn differs(path: &str, found: &[u8], expected: &[u8]) -> String {
+pub(super) fn differs(path: &str, found: &[u8], expected: &[u8]) -> String {
     let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
     format!(
         "{path} has {} bytes, must have {}, and differs from byte {at} on",

@@ -17,6 +17,8 @@ use crate::child_server::{ChildServer, Pass};
 pub(super) struct Victim {
     place: PathBuf,
     port: u16,
+    /// The port for NFS clients, if there are any.
+    nfs_port: Option<u16>,
     reactors: usize,
     /// The password for the server. All incarnations have the same, because clients reconnect with
     /// it.
@@ -27,11 +29,20 @@ pub(super) struct Victim {
 
 impl Victim {
     /// Starts the first incarnation.
-    pub(super) fn start(place: &Path, reactors: usize, random: &mut Random) -> Result<Self> {
+    pub(super) fn start(
+        place: &Path,
+        reactors: usize,
+        has_nfs: bool,
+        random: &mut Random,
+    ) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
-        let place = place.to_path_buf();
-        let mut victim = Self { place, port, reactors, pass: Pass::new()?, life: None, kills: 0 };
+        let mut nfs_port = None;
+        while has_nfs && nfs_port.is_none() {
+            nfs_port = Some(free_port(random)?).filter(|other| *other != port);
+        }
+        let (place, pass) = (place.to_path_buf(), Pass::new()?);
+        let mut victim = Self { place, port, nfs_port, reactors, pass, life: None, kills: 0 };
         victim.life = Some(victim.live()?);
         Ok(victim)
     }
@@ -43,6 +54,11 @@ impl Victim {
         } else {
             Address::Tcp(socket(self.port))
         }
+    }
+
+    /// Returns the server's address for NFS clients.
+    pub(super) fn nfs_address(&self) -> Option<SocketAddr> {
+        self.nfs_port.map(socket)
     }
 
     /// Returns the options for a session with the server.
@@ -75,7 +91,13 @@ impl Victim {
 
     fn live(&self) -> Result<ChildServer> {
         let Self { place, port, reactors, pass, .. } = self;
-        let options = ["--exactly-once", "stable", "--cache", "64M", "--lease", "10"];
+        let mut options: Vec<String> =
+            ["--exactly-once", "stable", "--cache", "64M"].map(str::to_owned).into();
+        let lease = if self.nfs_port.is_some() { NFS_LEASE } else { LEASE };
+        options.extend(["--lease".to_owned(), lease.to_owned()]);
+        if let Some(nfs) = self.nfs_address() {
+            options.extend(["--nfs".to_owned(), nfs.to_string(), "--nfs-any-port".to_owned()]);
+        }
         let exports = [place.join("export")];
         ChildServer::start_at(socket(*port), *reactors, place, &exports, &options, pass)
     }
@@ -96,5 +118,9 @@ fn free_port(random: &mut Random) -> Result<u16> {
     bail!("no TCP port from {PORTS_FROM} to {} is free", PORTS_FROM + PORT_COUNT)
 }
 
+/// The duration of a lease in seconds.
+const LEASE: &str = "10";
+/// The same if there are NFS clients, whose locks are lost if they do not return during that time.
+const NFS_LEASE: &str = "60";
 const PORTS_FROM: u16 = 20_000;
 const PORT_COUNT: u16 = 12_000;

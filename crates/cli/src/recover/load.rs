@@ -18,12 +18,14 @@ use dafs_client::{
 use dafs_dat::Address;
 use dafs_types::Random;
 
-use super::expect;
+use super::exclusion::{COUNTER_LOCK, LEDGER_LOCK};
 use super::killer::Victim;
 use super::model::{Model, record};
+use super::nfs::Counts;
+use super::{SHARED_DIRECTORY, expect};
 
 /// The kinds of operations, in the order of [`Outcome::counts`].
-pub(super) const KINDS: [&str; 9] = [
+pub(super) const KINDS: [&str; 11] = [
     "files made exclusively",
     "appends to own files",
     "appends to a shared file",
@@ -33,6 +35,8 @@ pub(super) const KINDS: [&str; 9] = [
     "sizes set",
     "increments under a lock",
     "rolled back under an auto-recovery lock",
+    "records appended under a lock",
+    "parts of a shared file overwritten",
 ];
 
 pub(super) struct Load {
@@ -41,6 +45,7 @@ pub(super) struct Load {
     options: SessionOptions,
     random: Random,
     stop: Arc<AtomicBool>,
+    home: String,
 }
 
 /// The operations that a client has completed, and the state of the files that must result.
@@ -51,10 +56,38 @@ pub(super) struct Outcome {
     pub records: u64,
     /// The number of times that this client incremented the shared counter.
     pub counted: u64,
-    pub counts: [u64; KINDS.len()],
+    /// The number of records that this client appended to the ledger.
+    pub entries: u64,
+    /// The content of this client's part of the file that all clients overwrite.
+    pub stripe: Vec<u8>,
+    /// The kinds of operations of the client.
+    pub kinds: &'static [&'static str],
+    /// The number of operations of each kind.
+    pub counts: Vec<u64>,
     pub fetched: u64,
     pub reissued: u64,
     pub reclaimed: u64,
+    /// What the deaths of the server caused, if this client is one of NFS.
+    pub nfs: Option<Counts>,
+}
+
+impl Outcome {
+    pub(super) fn new(number: u32, kinds: &'static [&'static str], home: String) -> Self {
+        Self {
+            number,
+            model: Model::new(home),
+            records: 0,
+            counted: 0,
+            entries: 0,
+            stripe: vec![0; STRIPE_BYTES],
+            kinds,
+            counts: vec![0; kinds.len()],
+            fetched: 0,
+            reissued: 0,
+            reclaimed: 0,
+            nfs: None,
+        }
+    }
 }
 
 /// Statistics of reconnects and of the requests that were recovered.
@@ -65,14 +98,17 @@ struct Recoveries {
     reclaimed: Cell<u64>,
 }
 
-/// Creates the files that all clients share.
+/// Creates the files that all clients share, and the directories of `clients` DAFS clients.
 pub(super) fn prepare(victim: &Victim, clients: u32) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(0), &victim.options())?;
     for number in 0..clients {
         session.create_dir(format!("/c{number}"), 0o755)?;
     }
-    session.open(LOG, &OpenOptions::write())?.close()?;
+    session.create_dir(SHARED_DIRECTORY, 0o755)?;
+    for path in [LOG, LEDGER, STRIPES] {
+        session.open(path, &OpenOptions::write())?.close()?;
+    }
     for path in [COUNTER, UNDONE] {
         let file = session.open(path, &OpenOptions::write())?;
         file.write_at(&[0; UNDONE_BYTES][..if path == COUNTER { 8 } else { UNDONE_BYTES }], 0)?;
@@ -83,9 +119,16 @@ pub(super) fn prepare(victim: &Victim, clients: u32) -> Result<()> {
 }
 
 impl Load {
-    pub(super) fn new(number: u32, victim: &Victim, random: Random, stop: Arc<AtomicBool>) -> Self {
+    /// `home` is the start of the paths of the client's files.
+    pub(super) fn new(
+        number: u32,
+        victim: &Victim,
+        random: Random,
+        stop: Arc<AtomicBool>,
+        home: String,
+    ) -> Self {
         let (address, options) = (victim.address(number), victim.options());
-        Self { number, address, options, random, stop }
+        Self { number, address, options, random, stop, home }
     }
 
     /// Runs operations until the test is stopped. Sends on `connected` when the session is
@@ -112,16 +155,7 @@ impl Load {
                 noted.reclaimed.set(noted.reclaimed.get() + u64::from(*reclaimed));
             }
         });
-        let outcome = Outcome {
-            number: self.number,
-            model: Model::default(),
-            records: 0,
-            counted: 0,
-            counts: [0; KINDS.len()],
-            fetched: 0,
-            reissued: 0,
-            reclaimed: 0,
-        };
+        let outcome = Outcome::new(self.number, &KINDS, self.home);
         let log = session.open(LOG, &OpenOptions::write())?;
         let mut worker = Worker { session: &session, log, random: self.random, outcome };
         while !self.stop.load(Ordering::Acquire) {
@@ -163,14 +197,16 @@ impl Worker<'_> {
             5 => self.remove(),
             6 => self.set_size(),
             7 => self.count_up(),
-            _ => self.roll_back(),
+            8 => self.roll_back(),
+            9 => self.append_to_ledger(),
+            _ => self.overwrite_stripe(),
         };
         self.outcome.counts[kind] += 1;
         done.with_context(|| format!("{}, number {}", KINDS[kind], self.outcome.counts[kind]))
     }
 
     fn path(&self, name: &str) -> String {
-        format!("/c{}/{name}", self.outcome.number)
+        self.outcome.model.path(name)
     }
 
     fn create(&mut self) -> Result<()> {
@@ -260,13 +296,42 @@ impl Worker<'_> {
         let file = self.session.open(COUNTER, &OpenOptions::write())?;
         let options = LockOptions::default();
         file.lock(LockKind::Exclusive, 0, u64::MAX, options, None)?;
+        COUNTER_LOCK.enter(self.outcome.number)?;
         let mut number = [0; 8];
         let got = file.read_at(&mut number, 0)?;
         expect(got == 8, || format!("{COUNTER} has {got} bytes"))?;
         commit(&file, &(u64::from_le_bytes(number) + 1).to_le_bytes(), 0)?;
+        COUNTER_LOCK.leave();
         file.unlock(0, u64::MAX)?;
         file.close()?;
         self.outcome.counted += 1;
+        Ok(())
+    }
+
+    /// Appends a record to a file by a write at its end, under a lock that all clients take.
+    fn append_to_ledger(&mut self) -> Result<()> {
+        let file = self.session.open(LEDGER, &OpenOptions::write())?;
+        file.lock(LockKind::Exclusive, 0, u64::MAX, LockOptions::default(), None)?;
+        LEDGER_LOCK.enter(self.outcome.number)?;
+        let at = file.metadata()?.size;
+        expect(at.is_multiple_of(super::model::RECORD_BYTES as u64), || {
+            format!("{LEDGER} has {at} bytes")
+        })?;
+        commit(&file, &record(self.outcome.number, self.outcome.entries), at)?;
+        LEDGER_LOCK.leave();
+        file.unlock(0, u64::MAX)?;
+        file.close()?;
+        self.outcome.entries += 1;
+        Ok(())
+    }
+
+    /// Overwrites the client's part of a file. Other clients write the bytes before and after.
+    fn overwrite_stripe(&mut self) -> Result<()> {
+        let file = self.session.open(STRIPES, &OpenOptions::write())?;
+        let bytes = self.random.bytes(STRIPE_BYTES);
+        commit(&file, &bytes, u64::from(self.outcome.number) * STRIPE_BYTES as u64)?;
+        file.close()?;
+        self.outcome.stripe = bytes;
         Ok(())
     }
 
@@ -306,6 +371,12 @@ fn commit(file: &File, bytes: &[u8], at: u64) -> Result<()> {
 pub(super) const LOG: &str = "/log";
 pub(super) const COUNTER: &str = "/counter";
 pub(super) const UNDONE: &str = "/undone";
+/// The file to which all clients append records, under a lock.
+pub(super) const LEDGER: &str = "/ledger";
+/// The file of which each client overwrites a part.
+pub(super) const STRIPES: &str = "/stripes";
+/// The size of a part, which is not a multiple of a block, so that clients share blocks.
+pub(super) const STRIPE_BYTES: usize = 1500;
 pub(super) const UNDONE_BYTES: usize = 64 * 1024;
 /// The maximum number of files of one client.
 const FILES_MAX: usize = 40;

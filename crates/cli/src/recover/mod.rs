@@ -3,21 +3,24 @@
 //! A server is killed at random times and restarted, while clients create, append, rename, remove,
 //! overwrite and lock over both transports. Each client knows what its files must contain. So a
 //! request that was executed twice, partly or not at all is detected immediately or in the final
-//! check.
+//! check. With `--nfs`, NFSv4.1 clients take part, on the same directory and the same files.
 //!
 //! Invariant: only a new directory within the named one is touched. It is removed only if the test
 //! succeeded.
 
 mod check;
+mod exclusion;
 mod killer;
 mod load;
 mod model;
+mod nfs;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -28,6 +31,7 @@ use serde_json::json;
 use crate::reactors;
 use killer::Victim;
 use load::{Load, Outcome};
+use nfs::{NfsLoad, Reader};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -46,6 +50,13 @@ pub(crate) struct Arguments {
     /// Threads of the server that serve connections, 1 to 8.
     #[arg(long, value_name = "N", default_value = "1", value_parser = reactors::parse)]
     reactors: usize,
+    /// Let NFSv4.1 clients change the same directory and the same files, too.
+    #[arg(long)]
+    nfs: bool,
+    /// Number of NFS clients.
+    #[arg(long, default_value_t = 3, requires = "nfs",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    nfs_clients: u32,
     /// Seed for what clients do and when the server is killed. Default: a random one.
     #[arg(long)]
     seed: Option<u64>,
@@ -75,27 +86,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
     let mut random = Random::new(seed);
     let begun = Instant::now();
-    let mut victim = Victim::start(place, arguments.reactors, &mut random)?;
+    let mut victim = Victim::start(place, arguments.reactors, arguments.nfs, &mut random)?;
     load::prepare(&victim, arguments.clients)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (connected, are_connected) = mpsc::channel();
-    let loads: Vec<_> = (0..arguments.clients)
-        .map(|number| {
-            let load = Load::new(number, &victim, random.fork(), stop.clone());
-            let connected = connected.clone();
-            std::thread::Builder::new()
-                .name(format!("client-{number}"))
-                .spawn(move || {
-                    let ran = load.run(connected);
-                    if ran.is_err() {
-                        // A later result would not add information.
-                        load_failed();
-                    }
-                    ran
-                })
-                .context("starting a client")
-        })
-        .collect::<Result<_>>()?;
+    let loads = start_loads(arguments, &victim, &mut random, &stop, &connected)?;
     // A session that is not established yet does not reconnect, so wait for all sessions before the
     // first kill. A failed client reports its error at the end.
     drop(connected);
@@ -104,7 +99,7 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
     for round in 0..arguments.rounds {
         let life = Duration::from_millis(random.below(arguments.life.max(1) as usize) as u64);
         std::thread::sleep(life);
-        if HAS_FAILED.load(Ordering::Acquire) {
+        if has_failed() {
             break;
         }
         slowest = slowest.max(victim.kill_and_restart()?);
@@ -123,17 +118,77 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
         .collect::<Result<Vec<Outcome>>>()?;
     check::through_the_server(&victim, &outcomes)
         .context("checking the files through the server")?;
+    if let Some(server) = victim.nfs_address() {
+        let reader = Reader::new(server, &mut random)?;
+        check::through_nfs(reader, &outcomes).context("checking the files over NFS")?;
+    }
     let export = victim.stop()?;
     check::on_the_disk(&export, &outcomes).context("checking the files on the disk")?;
     report(arguments, seed, &outcomes, victim.kills(), slowest, begun.elapsed());
     Ok(())
 }
 
+type Client = JoinHandle<Result<Outcome>>;
+
+/// Starts the clients: first those of DAFS, then those of NFS. With NFS clients, all clients change
+/// the same directory.
+fn start_loads(
+    arguments: &Arguments,
+    victim: &Victim,
+    random: &mut Random,
+    stop: &Arc<AtomicBool>,
+    connected: &mpsc::Sender<()>,
+) -> Result<Vec<Client>> {
+    let mut loads = Vec::new();
+    for number in 0..arguments.clients {
+        let home = match arguments.nfs {
+            true => shared_home(number),
+            false => format!("/c{number}/"),
+        };
+        let load = Load::new(number, victim, random.fork(), stop.clone(), home);
+        let connected = connected.clone();
+        loads.push(start_load(number, move || load.run(connected))?);
+    }
+    let Some(server) = victim.nfs_address() else { return Ok(loads) };
+    for number in arguments.clients..arguments.clients + arguments.nfs_clients {
+        let load = NfsLoad { number, server, random: random.fork(), stop: stop.clone() };
+        let connected = connected.clone();
+        loads.push(start_load(number, move || load.run(connected))?);
+    }
+    Ok(loads)
+}
+
+fn start_load(
+    number: u32,
+    load: impl FnOnce() -> Result<Outcome> + Send + 'static,
+) -> Result<Client> {
+    let run = move || {
+        let ran = load();
+        if let Err(error) = &ran {
+            // Other clients may wait for a lock of this one, so the error is told now. A later
+            // error would not add information.
+            if !HAS_FAILED.swap(true, Ordering::AcqRel) {
+                eprintln!("client {number}: {error:#}");
+            }
+        }
+        ran
+    };
+    let thread = std::thread::Builder::new().name(format!("client-{number}"));
+    thread.spawn(run).context("starting a client")
+}
+
+/// Returns the start of the paths of a client's files in the directory that all clients share.
+fn shared_home(number: u32) -> String {
+    format!("{SHARED_DIRECTORY}/c{number}-")
+}
+
+const SHARED_DIRECTORY: &str = "/all";
+
 /// True if a client has found a violation, so the server need not be killed any more.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-fn load_failed() {
-    HAS_FAILED.store(true, Ordering::Release);
+fn has_failed() -> bool {
+    HAS_FAILED.load(Ordering::Acquire)
 }
 
 fn report(
@@ -147,11 +202,14 @@ fn report(
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let (fetched, reissued) = (sum(|o| o.fetched), sum(|o| o.reissued));
     let reclaimed = sum(|o| o.reclaimed);
-    let kinds: Vec<(&str, u64)> = load::KINDS
-        .iter()
-        .enumerate()
-        .map(|(index, kind)| (*kind, outcomes.iter().map(|o| o.counts[index]).sum()))
-        .collect();
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    for (kind, count) in outcomes.iter().flat_map(|o| o.kinds.iter().zip(&o.counts)) {
+        match kinds.iter_mut().find(|(other, _)| other == kind) {
+            Some((_, sum)) => *sum += count,
+            None => kinds.push((*kind, *count)),
+        }
+    }
+    let nfs = nfs_counts(outcomes);
     let operations: u64 = kinds.iter().map(|(_, count)| count).sum();
     if arguments.json {
         let by_kind: serde_json::Map<String, serde_json::Value> =
@@ -163,6 +221,11 @@ fn report(
                 "operations": operations, "by_kind": by_kind,
                 "results_fetched": fetched, "asked_anew": reissued,
                 "opens_taken_back": reclaimed, "slowest_restart_seconds": slowest.as_secs_f64(),
+                "nfs": {
+                    "requests_repeated": nfs.repeated, "requests_of_unknown_outcome": nfs.unknown,
+                    "sessions": nfs.sessions, "opens_taken_back": nfs.opens_reclaimed,
+                    "locks_taken_back": nfs.locks_reclaimed, "writes_repeated": nfs.rewritten,
+                },
                 "seconds": took.as_secs_f64(), "violations": 0,
             })
         );
@@ -181,7 +244,34 @@ fn report(
         "of those in flight when a server died, {fetched} had been executed and their replies \
         were fetched, {reissued} were sent again; {reclaimed} opens were reclaimed"
     );
+    if arguments.nfs {
+        println!(
+            "NFS: {} requests were repeated in their slots, {} had an unknown outcome; {} sessions; \
+            {} opens and {} locks were reclaimed; {} writes were repeated, as uncommitted data was \
+            lost",
+            nfs.repeated,
+            nfs.unknown,
+            nfs.sessions,
+            nfs.opens_reclaimed,
+            nfs.locks_reclaimed,
+            nfs.rewritten
+        );
+    }
     println!("slowest restart {:.2} s; seed {seed}; no violation", slowest.as_secs_f64());
+}
+
+/// Returns the sums of the statistics of all NFS clients.
+fn nfs_counts(outcomes: &[Outcome]) -> nfs::Counts {
+    outcomes.iter().filter_map(|outcome| outcome.nfs).fold(nfs::Counts::default(), |sum, of| {
+        nfs::Counts {
+            repeated: sum.repeated + of.repeated,
+            unknown: sum.unknown + of.unknown,
+            sessions: sum.sessions + of.sessions,
+            opens_reclaimed: sum.opens_reclaimed + of.opens_reclaimed,
+            locks_reclaimed: sum.locks_reclaimed + of.locks_reclaimed,
+            rewritten: sum.rewritten + of.rewritten,
+        }
+    })
 }
 
 /// The error of a thread that found a violation.

@@ -8,13 +8,24 @@ use std::collections::BTreeMap;
 use dafs_types::Random;
 
 /// The files of one client. No other client touches them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Model {
     pub files: BTreeMap<String, Vec<u8>>,
+    /// What precedes the names of the files in their paths: a directory of the client's own, or a
+    /// directory that all clients share and the start of this client's names.
+    home: String,
     last: u64,
 }
 
 impl Model {
+    pub(super) fn new(home: String) -> Self {
+        Self { files: BTreeMap::new(), home, last: 0 }
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.home)
+    }
+
     /// Returns a name that was never used.
     pub(super) fn new_name(&mut self) -> String {
         self.last += 1;
