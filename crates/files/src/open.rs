@@ -171,7 +171,7 @@ impl Files<'_> {
         Outcome::failed(error)
     }
 
-    /// Ends an open of a client that waits for nothing. Nobody is told about errors of writing.
+    /// Ends an open of a client that waits for nothing. No client gets errors of writing.
     pub fn end_open(&mut self, by: Party, state: StateId) {
         self.undo_open(by, state, None);
         self.act_on_locks();

@@ -91,7 +91,7 @@ impl Nlm {
         }
     }
 
-    /// Encodes a lock.
+    /// Appends the encoding of a lock.
     #[must_use]
     pub fn put(&self, put: Put, lock: &Lock) -> Put {
         let owner = format!("{}@{}", lock.process, self.caller);
@@ -206,7 +206,7 @@ pub struct Called {
     pub version: u32,
     /// The number of the procedure.
     pub procedure: u32,
-    /// The encoded arguments.
+    /// The arguments of the call, as they are encoded.
     pub arguments: Vec<u8>,
 }
 

@@ -10,7 +10,8 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{SequenceNumber, StreamId};
 
 use super::recent::Recent;
-use super::side::{Pending, Side};
+use super::side::pending::Pending;
+use super::side::state::Side;
 use super::users::Users;
 use super::v3::suspended::Suspended as SuspendedV3;
 use super::v4::state::State;

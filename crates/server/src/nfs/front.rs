@@ -197,7 +197,7 @@ impl Front {
                     self.follow(reactor, id.link, progress, read.as_slice());
                 }
                 Suspended::Side(pending) => {
-                    let progress = side::resume(&mut desk, reactor, pending, result);
+                    let progress = side::resume(&mut desk, reactor, id, pending, result);
                     self.follow(reactor, id.link, progress, &[]);
                 }
                 Suspended::V4(compound) => {

@@ -25,7 +25,7 @@ pub(super) struct Callback {
     pub program: u32,
     pub version: u32,
     pub procedure: u32,
-    /// The encoded arguments.
+    /// The arguments of the call, as they are encoded.
     pub arguments: Vec<u8>,
 }
 

@@ -19,11 +19,13 @@ use dafs_types::{
     ClientId, DeleteDisposition, FileHandle, ShareAccess, ShareDeny, StateId, Verifier,
 };
 
-use super::Side;
-use super::blocked::{self, Phase, Waiting};
+use super::blocked::{Phase, Waiting};
 use super::callbacks::Callback;
+use super::granting;
 use super::hosts::{self, Host, Locked, owner_of, process_of};
 use super::messages::{self, Holder, Locking, Range, Request, Results, Sharing};
+use super::pending::{Pending, Reply};
+use super::state::Side;
 use crate::guests::GuestResult;
 use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
 use crate::nfs::users::User;
@@ -31,26 +33,6 @@ use crate::nfs::v4::Sender;
 use crate::reactor::Reactor;
 use crate::requests::handles;
 use crate::task::{Task, Work};
-
-/// A call of NLM that waits for an operation or for a journal record.
-#[derive(Debug)]
-pub(in crate::nfs) struct Pending {
-    id: CallId,
-    reply: Reply,
-    /// The results. `None` until the operation has ended.
-    results: Option<Results>,
-    after: RecordNumber,
-}
-
-/// What the reply to a call contains beside the results.
-#[derive(Debug)]
-struct Reply {
-    address: std::net::IpAddr,
-    version: u32,
-    cookie: Box<[u8]>,
-    /// The procedure of the client that takes the results, if the reply does not contain them.
-    returns_by: Option<u32>,
-}
 
 /// A call in progress.
 struct Service<'s, 'f, 'r> {
@@ -114,11 +96,11 @@ pub(super) fn serve(
             Progress::Done
         }
         (Step::Done(results), Some(user)) => {
-            finish(desk, reactor, Pending { id: id(user), reply, results: Some(results), after })
+            finish(desk, reactor, id(user), Pending { reply, results: Some(results), after })
         }
         (Step::Granting(left), Some(user)) => {
             let id = id(user);
-            let pending = Pending { id, reply, results: None, after };
+            let pending = Pending { reply, results: None, after };
             let to = desk.calls.start(id, Suspended::Side(Box::new(pending)));
             reactor.start(Task::new(to, Work::from(*left)));
             Progress::Later
@@ -135,6 +117,7 @@ pub(super) fn serve(
 pub(in crate::nfs) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
+    id: CallId,
     mut pending: Box<Pending>,
     result: GuestResult,
 ) -> Progress {
@@ -146,18 +129,23 @@ pub(in crate::nfs) fn resume(
         };
         pending.results = Some(Results::Lock(status));
     }
-    finish(desk, reactor, *pending)
+    finish(desk, reactor, id, *pending)
 }
 
 /// Sends the results, or waits until their record is durable.
-fn finish(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut pending: Pending) -> Progress {
+fn finish(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    id: CallId,
+    mut pending: Pending,
+) -> Progress {
     let results = pending.results.get_or_insert(Results::Lock(LockStatus::Failed));
     let durable = reactor.shared.ledger.as_ref().map(|ledger| ledger.durable());
     if durable.is_none_or(|durable| pending.after <= durable) {
-        conclude(desk, pending.id.xid, &pending.reply, results);
+        conclude(desk, id.xid, &pending.reply, results);
         return Progress::Done;
     }
-    let to = desk.calls.reserve(pending.id);
+    let to = desk.calls.reserve(id);
     reactor.delay_answer(to, pending.after, &[]);
     desk.calls.hold(Suspended::Side(Box::new(pending)));
     Progress::Later
@@ -542,7 +530,7 @@ impl Service<'_, '_, '_> {
         };
         let waiting = self.desk.side.blocked.remove(client, &lock, range.process);
         let waiting = waiting.ok_or(LockStatus::Denied)?;
-        blocked::give_up(self.desk.side, self.reactor, &waiting);
+        granting::give_up(self.desk.side, self.reactor, &waiting);
         Ok(())
     }
 

@@ -5,13 +5,14 @@
 
 mod blocked;
 mod callbacks;
+mod granting;
 mod hosts;
 mod locks;
 mod messages;
 mod monitor;
+pub(super) mod pending;
 mod quota;
-
-use std::collections::BTreeSet;
+pub(super) mod state;
 
 use dafs_nfs_wire::nlm::v3::NLM3;
 use dafs_nfs_wire::nlm::v4::NLM4;
@@ -22,48 +23,12 @@ use dafs_nfs_wire::rquota::v2::RQUOTA2;
 use dafs_nfs_wire::xdr::Reader;
 
 use super::calls::{Desk, Progress};
-use super::config::NfsConfig;
 use super::v4::Sender;
-use crate::reactor::{Reactor, Shared};
+use crate::reactor::Reactor;
 
-use self::blocked::Blocked;
-use self::callbacks::Callbacks;
-use self::hosts::Hosts;
-
-pub(super) use self::blocked::poll;
-pub(super) use self::locks::{Pending, resume};
-
-/// The state of the programs beside NFS version 3.
-#[derive(Debug)]
-pub(super) struct Side {
-    hosts: Hosts,
-    blocked: Blocked,
-    callbacks: Callbacks,
-    /// The state number of this server's status monitor. It is odd, and grows with each start.
-    monitor: u32,
-}
-
-impl Side {
-    /// Creates the state. After a restart, tells the hosts that had locks to reclaim them.
-    pub(super) fn new(config: &NfsConfig, shared: &Shared) -> Self {
-        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let mut side = Self {
-            hosts: Hosts::default(),
-            blocked: Blocked::default(),
-            callbacks: Callbacks::new(config.rpcbind_port),
-            monitor: since.as_secs() as u32 | 1,
-        };
-        if shared.filer.is_in_grace() {
-            let records = shared.filer.client_records();
-            let addresses: BTreeSet<_> =
-                records.iter().filter_map(|record| hosts::address_in(&record.name)).collect();
-            for address in addresses {
-                side.callbacks.send(monitor::notice(address, side.monitor));
-            }
-        }
-        side
-    }
-}
+pub(super) use self::granting::poll;
+pub(super) use self::locks::resume;
+pub(super) use self::state::Side;
 
 /// Returns the lowest and the highest version of a program that this module serves.
 pub(super) fn versions(program: u32) -> Option<(u32, u32)> {

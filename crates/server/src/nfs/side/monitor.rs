@@ -4,13 +4,10 @@
 //! server releases the client's locks. After its own restart, the server tells the clients that had
 //! locks.
 
-use std::net::IpAddr;
-
-use dafs_nfs_wire::nsm::{Arguments, MonitorResult, NSM1, NotifyArgs, Procedure, Success};
+use dafs_nfs_wire::nsm::{Arguments, MonitorResult, Procedure, Success};
 use dafs_nfs_wire::rpc::{Call, Outcome};
-use dafs_nfs_wire::xdr::{Opaque, Reader, Writer, Xdr};
+use dafs_nfs_wire::xdr::{Reader, Xdr};
 
-use super::callbacks::Callback;
 use super::locks::end_host;
 use crate::nfs::calls::{self, Desk, Progress};
 use crate::nfs::v4::Sender;
@@ -52,20 +49,4 @@ pub(super) fn serve(
         }
     }
     Progress::Done
-}
-
-/// Returns the call that tells a host that this server has restarted.
-pub(super) fn notice(address: IpAddr, state: u32) -> Callback {
-    let system = rustix::system::uname();
-    let host = Opaque(system.nodename().to_bytes());
-    let mut writer = Writer::new();
-    NotifyArgs { host, state }.encode(&mut writer);
-    Callback {
-        number: 0,
-        address,
-        program: NSM1.number,
-        version: NSM1.version,
-        procedure: Procedure::Notify.number(),
-        arguments: writer.bytes().to_vec(),
-    }
 }
