@@ -2,65 +2,32 @@
 //! opened.
 //!
 //! [`dafs_nfs_state`] chooses the session, the slot and the connection of each callback. It also
-//! repeats a callback if necessary. This file has the contents of the callbacks, encodes them, and
-//! decodes the replies. Nothing here waits for a reply.
+//! repeats a callback if necessary. This file encodes callbacks and decodes the replies.
+//! Nothing here waits for a reply.
 //!
-//! Invariant: a callback that has not ended has one entry in [`Callbacks::contents`].
-
-use std::collections::HashMap;
+//! Invariant: a callback that has not ended has one entry in
+//! [`contents`](super::recalls::Callbacks::contents).
 
 use dafs_dat::records::LinkId;
 use dafs_filer::RecallOutcome;
 use dafs_nfs_state::{
     CallbackEvent, CallbackOutcome, CallbackReply, CallbackSecurity, CallbackToSend,
-    ClientKey as Nfs4Client, ReferringCall, SessionKey,
+    ClientKey as Nfs4Client, ReferringCall,
 };
+use dafs_nfs_wire::nfs4::Status;
 use dafs_nfs_wire::nfs4::callbacks::{
     Callback, CallbackAnswer, CbRecallArgs, CbSequenceArgs, ReferringCall as ShownCall,
     ReferringSession,
 };
 use dafs_nfs_wire::nfs4::compound::{CallWriter, ReplyReader};
 use dafs_nfs_wire::nfs4::types::SessionId;
-use dafs_nfs_wire::nfs4::{StateId as Wire, Status};
 use dafs_nfs_wire::rpc::{self, Accepted, Auth, AuthSys, Outcome, Reply, ReplyBody, flavor};
 use dafs_nfs_wire::xdr::{self, Inline, List, Opaque, Reader, Writer, Xdr};
-use dafs_types::{ClientId, FileHandle, Moment, StateId};
+use dafs_types::{ClientId, Moment};
 
+use super::recalls::{InFlight, Recall};
 use super::state::State;
 use crate::reactor::Reactor;
-
-/// The callbacks that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct Callbacks {
-    /// The contents, by the numbers that [`dafs_nfs_state`] knows.
-    contents: HashMap<u64, Recall>,
-    last_content: u64,
-    /// The calls without a reply, by their RPC identifiers.
-    in_flight: HashMap<u32, InFlight>,
-    last_xid: u32,
-}
-
-/// The recall of a delegation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Recall {
-    /// The filer's id of the client.
-    pub client: ClientId,
-    /// The filer's state id of the delegation.
-    pub state: StateId,
-    /// The state id in the form of messages.
-    pub shown: Wire,
-    pub file: FileHandle,
-    pub truncate: bool,
-}
-
-/// A call without a reply.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    link: LinkId,
-    session: SessionKey,
-    slot: u32,
-    sequence: u32,
-}
 
 impl State {
     /// Queues the recall of a delegation.

@@ -6,10 +6,7 @@
 //! Invariant: each delegation of the filer that belongs to a client of version 4 has one entry in
 //! [`States::delegations`](super::states::States) and one state id.
 
-use dafs_filer::ClientKey;
-use dafs_nfs_state::{
-    ClientKey as Nfs4Client, FileNumber, KindSet, ReferringCall, Revocation, StateKey,
-};
+use dafs_nfs_state::{FileNumber, KindSet, ReferringCall, Revocation};
 use dafs_nfs_wire::nfs4::attribute_types::{Ace, AceFlags, AceRights, AceType};
 use dafs_nfs_wire::nfs4::open::{
     BlockLimit, Delegation as Shown, NoDelegation, ReadDelegation, ShareAccess as Asked,
@@ -20,28 +17,15 @@ use dafs_nfs_wire::xdr::Opaque;
 use dafs_ops::{Delegated, Delegation};
 use dafs_types::{ClientId, FileHandle, ShareAccess, SpaceLimit, StateId};
 
-use super::callbacks::Recall;
 use super::compound::Service;
 use super::convert::status_of;
 use super::fault::Result;
+use super::recalls::Recall;
 use super::state::State;
-use super::states::wire_of;
+use super::states::{DelegationState, wire_of};
 use super::waiting::Did;
 use crate::guests::table::GuestNotice;
 use crate::reactor::Reactor;
-
-/// A delegation of a client.
-#[derive(Debug)]
-pub(super) struct DelegationState {
-    pub client: ClientKey,
-    /// The filer's id of the client.
-    client_id: ClientId,
-    nfs_client: Nfs4Client,
-    key: StateKey,
-    pub file: FileHandle,
-    /// The request that was granted the delegation.
-    granted: Option<ReferringCall>,
-}
 
 impl Service<'_, '_, '_> {
     /// Returns true if an OPEN may be granted a delegation: the client does not refuse it, and the

@@ -21,8 +21,8 @@ use super::convert::{change, status_of, status_of_machine};
 use super::fault::{Result, failed, not_done};
 use super::handles::NAME_BYTES_MAX;
 use super::settings::settings_of;
-use super::states::{OpenState, wire_of};
-use super::waiting::{Asked, Awaits, Did, Opening};
+use super::states::{Asked, OpenState, wire_of};
+use super::waiting::{Awaits, Did, Opening};
 use crate::nfs::calls::Calls;
 use crate::task::{Task, Work};
 

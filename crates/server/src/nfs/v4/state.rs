@@ -6,7 +6,7 @@ use dafs_filer::ClientKey;
 use dafs_nfs_state::{ClientKey as Nfs4Client, EndReason, NfsState, Notice, StateConfig};
 use dafs_types::{Credentials, Moment};
 
-use super::callbacks::Callbacks;
+use super::recalls::Callbacks;
 use super::states::States;
 use crate::reactor::{Reactor, Shared};
 

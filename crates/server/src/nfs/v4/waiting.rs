@@ -4,12 +4,12 @@ use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{Admitted, StateKey};
-use dafs_nfs_wire::nfs4::open::ShareAccess as AskedAccess;
 use dafs_nfs_wire::nfs4::{Bitmap, OperationKind, ReplyWriter, StateId};
 use dafs_nfs_wire::xdr::Writer;
-use dafs_types::{Credentials, FileHandle, ShareAccess, ShareDeny};
+use dafs_types::{Credentials, FileHandle};
 use smallvec::SmallVec;
 
+use super::states::Asked;
 use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
 use crate::nfs::calls::CallId;
@@ -125,15 +125,6 @@ pub(in crate::nfs) struct Opening {
     /// The name of the open owner.
     pub owner: Box<[u8]>,
     pub mask: Bitmap,
-}
-
-/// The access, reservation and delegation that an OPEN asks for.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::nfs) struct Asked {
-    pub access: ShareAccess,
-    pub deny: ShareDeny,
-    /// The access together with the wishes for a delegation.
-    pub wishes: AskedAccess,
 }
 
 impl Compound {

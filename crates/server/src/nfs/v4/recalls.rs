@@ -1,0 +1,41 @@
+//! The callbacks that have not ended: recalls of delegations.
+
+use std::collections::HashMap;
+
+use dafs_dat::records::LinkId;
+use dafs_nfs_state::SessionKey;
+use dafs_nfs_wire::nfs4::StateId as Wire;
+use dafs_types::{ClientId, FileHandle, StateId};
+
+/// The callbacks that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Callbacks {
+    /// The contents, by the numbers that [`dafs_nfs_state`] knows.
+    pub contents: HashMap<u64, Recall>,
+    pub last_content: u64,
+    /// The calls without a reply, by their RPC identifiers.
+    pub in_flight: HashMap<u32, InFlight>,
+    pub last_xid: u32,
+}
+
+/// The recall of a delegation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recall {
+    /// The filer's id of the client.
+    pub client: ClientId,
+    /// The filer's state id of the delegation.
+    pub state: StateId,
+    /// The state id in the form of messages.
+    pub shown: Wire,
+    pub file: FileHandle,
+    pub truncate: bool,
+}
+
+/// A call without a reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    pub link: LinkId,
+    pub session: SessionKey,
+    pub slot: u32,
+    pub sequence: u32,
+}
