@@ -92,6 +92,8 @@ pub(crate) struct Client {
     pub is_recorded: bool,
     /// True if stable storage contains a record that the client holds, or has held, plain locks.
     pub has_locks: bool,
+    /// True if the client's protocol has a request that ends reclaiming.
+    pub ends_reclaims_itself: bool,
     /// True if this incarnation can no longer begin, because a later incarnation of the same name
     /// has begun.
     pub is_over: bool,

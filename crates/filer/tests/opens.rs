@@ -344,6 +344,7 @@ fn a_name_belongs_to_one_principal_and_lost_state_is_reported() {
         principal: &other,
         holder: Holder::Elsewhere,
         expects_record: false,
+        ends_reclaims_itself: false,
     };
     assert_eq!(bench.filer.client_enter(&entering), Err(EnterError::NameTaken));
     let lost = EnteringClient { name: b"b", expects_record: true, ..entering };

@@ -5,7 +5,8 @@
 //! - During the grace period the server grants only state that its owner held before, so that
 //!   nothing is granted that conflicts with a later reclaim.
 //! - A client has finished reclaiming when it requests new state (even a lock test) or disconnects.
-//!   When all clients have finished, the period ends early.
+//!   An NFSv4 client has finished when it says so (RECLAIM_COMPLETE). When all clients have
+//!   finished, the period ends early.
 //! - While a client may have plain locks to reclaim, no other client may read or write, because the
 //!   server does not know the ranges of these locks.
 //!
@@ -76,7 +77,7 @@ impl Filer {
     }
 
     /// Checks whether a client may be granted new state. A client that requests new state has
-    /// finished reclaiming.
+    /// finished reclaiming, unless its protocol has a request to say so.
     ///
     /// # Errors
     /// GRACE during the grace period; NOT_AUTHENTICATED if the caller is not a client.
@@ -85,9 +86,16 @@ impl Filer {
         if self.grace.is_none() {
             return Ok(());
         }
-        self.client(client)?;
-        self.end_reclaims_of(client, now);
+        if !self.client(client)?.ends_reclaims_itself {
+            self.end_reclaims_of(client, now);
+        }
         if self.grace.is_none() { Ok(()) } else { Err(Fault::Grace) }
+    }
+
+    /// Handles the report of a client that it has reclaimed everything. If all clients have done so,
+    /// the grace period ends.
+    pub fn complete_reclaims(&mut self, client: ClientKey, now: Moment) {
+        self.end_reclaims_of(client, now);
     }
 
     /// Checks whether a client may read and write the files that it has open.

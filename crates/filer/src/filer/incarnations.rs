@@ -27,7 +27,14 @@ pub struct EnteringClient<'a> {
     /// True if the client has learned its id, so that a record with this id has existed. If the
     /// record no longer exists, the client's state is lost, and the client must be told so.
     pub expects_record: bool,
+    /// True if the client reports that it has reclaimed everything ([`Filer::complete_reclaims`]).
+    /// False if its first request for something new ends its reclaiming.
+    pub ends_reclaims_itself: bool,
 }
+
+/// The start of the names of NFSv4 clients. No client of another protocol may use such a name, so
+/// that it cannot end the incarnation of an NFS client.
+pub const NFS4_NAME_PREFIX: &[u8] = b"nfs4:";
 
 /// The reason why a client may not enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -104,7 +111,8 @@ impl Filer {
     /// # Errors
     /// See [`EnterError`].
     pub fn client_enter(&mut self, entering: &EnteringClient<'_>) -> Result<ClientKey, EnterError> {
-        let &EnteringClient { id, name, verifier, principal, holder, expects_record } = entering;
+        let &EnteringClient { id, name, verifier, principal, holder, expects_record, .. } =
+            entering;
         if self.clients.incarnations(name).any(|(_, other)| other.principal != *principal) {
             return Err(EnterError::NameTaken);
         }
@@ -128,6 +136,7 @@ impl Filer {
             opens: ClientOpens::default(),
             is_recorded: false,
             has_locks: false,
+            ends_reclaims_itself: entering.ends_reclaims_itself,
             is_over: false,
             expires: None,
         });

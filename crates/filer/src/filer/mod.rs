@@ -17,7 +17,9 @@ use dafs_types::{ClientId, Moment};
 pub use delegations::DelegationRequest;
 pub use fencing::{FenceKey, Party, RunningRequest};
 pub use grace::ClientRecord;
-pub use incarnations::{BeginOutcome, ClientView, EnterError, EnteringClient, LeaveReason};
+pub use incarnations::{
+    BeginOutcome, ClientView, EnterError, EnteringClient, LeaveReason, NFS4_NAME_PREFIX,
+};
 
 use crate::clients::ClientTable;
 use crate::locks::LockTable;

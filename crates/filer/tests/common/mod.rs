@@ -39,6 +39,7 @@ impl Bench {
             principal: &Principal::Anonymous,
             holder: Holder::Elsewhere,
             expects_record: known.is_some(),
+            ends_reclaims_itself: false,
         })
     }
 

@@ -6,7 +6,8 @@
 //!   only a client that is alive sends requests.
 
 use dafs_filer::{
-    BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, Party, Principal,
+    BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, NFS4_NAME_PREFIX, Party,
+    Principal,
 };
 use dafs_types::{
     AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
@@ -369,6 +370,9 @@ impl Sessions {
     ) -> Result<ClientKey, Status> {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
+        if session.client_name.starts_with(NFS4_NAME_PREFIX) {
+            return Err(Status::ClidInUse);
+        }
         let id = session.client_id;
         let entering = EnteringClient {
             id,
@@ -377,6 +381,7 @@ impl Sessions {
             principal: session.principal.as_ref().ok_or(Status::IllegalState)?,
             holder: cold.holder,
             expects_record: session.expects_record,
+            ends_reclaims_itself: false,
         };
         let entered = filer.client_enter(&entering).map_err(|refused| match refused {
             EnterError::NameTaken => Status::ClidInUse,

@@ -1,10 +1,12 @@
 //! The operations on clients, sessions and connections.
 
-use dafs_filer::{EnterError, EnteringClient, Holder, Principal as FilerPrincipal};
+use dafs_filer::{
+    EnterError, EnteringClient, Holder, NFS4_NAME_PREFIX, Principal as FilerPrincipal,
+};
 use dafs_nfs_state::{
     BindDirection, BoundDirection, CallbackSecurity as OwnSecurity, ChannelAttributes as Own,
     ClientKey as Nfs4Client, CreateSession, CreateSessionOutcome, CreatedSession, ExchangeId,
-    OperationSet, Protection, ProtectionAsk, SessionId4,
+    OperationSet, Principal, Protection, ProtectionAsk, SessionId4,
 };
 use dafs_nfs_wire::nfs4::session::{
     AskedProtection, BackchannelCtlArgs, BindConnToSession, CallbackSecurity, ChannelAttributes,
@@ -110,7 +112,17 @@ impl Service<'_, '_, '_> {
             return Ok(());
         }
         let view = self.desk.v4.machine.clients().view(client).ok_or(Status::StaleClientId)?;
-        let name = [b"nfs4:", view.owner].concat();
+        // A client of another principal cannot have the same name, so it cannot reclaim the state
+        // of this client after a restart.
+        let principal = match view.principal {
+            Principal::System(uid) => format!("{uid}:").into_bytes(),
+            Principal::Certified { host, user } => {
+                [&host[..], format!("/{user}:").as_bytes()].concat()
+            }
+            Principal::Gss(name) => [&b"krb5:"[..], name, b":"].concat(),
+            Principal::Nobody => b"nobody:".to_vec(),
+        };
+        let name = [NFS4_NAME_PREFIX, &principal, view.owner].concat();
         let (verifier, now) = (view.verifier, self.reactor.shared.life.now());
         let shared = &mut *self.reactor.shared;
         let id = loop {
@@ -126,6 +138,7 @@ impl Service<'_, '_, '_> {
             principal: &FilerPrincipal::Anonymous,
             holder: Holder::at(self.c.sender.peer.address),
             expects_record: false,
+            ends_reclaims_itself: true,
         });
         let entered = entered.map_err(|error| match error {
             EnterError::NameTaken => Status::ClidInUse,
@@ -202,9 +215,7 @@ impl Service<'_, '_, '_> {
         self.desk.v4.machine.complete_reclaims(client).map_err(status_of_machine)?;
         if let Some(client) = self.desk.v4.clients.get(&client) {
             let now = self.reactor.shared.life.now();
-            // A request for new state ends the client's reclaims in the filer. The grace period
-            // continues for other clients, so an error here does not matter.
-            let _ = self.reactor.shared.filer.check_grace(*client, now);
+            self.reactor.shared.filer.complete_reclaims(*client, now);
         }
         self.push(&Answer::ReclaimComplete(Status::Ok))
     }
