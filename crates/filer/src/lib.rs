@@ -60,7 +60,7 @@ pub use fences::{
 };
 pub use filer::{
     BeginOutcome, ClientRecord, ClientView, DelegationRequest, EnterError, EnteringClient,
-    FenceKey, Filer, LeaveReason, NFS4_NAME_PREFIX, Party, RunningRequest,
+    FenceKey, Filer, LeaveReason, NFS4_NAME_PREFIX, NLM_NAME_PREFIX, Party, RunningRequest,
 };
 pub use holder::{Holder, SHARE_TIMES, fair_share};
 pub use opens::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};

@@ -9,6 +9,12 @@ pub enum Defect {
     AnswerFencesEarly,
     /// Requests are executed without an intent in the journal.
     SkipIntent,
+    /// The process ends when the first intent of a guest's call is durable.
+    DieAfterIntent,
+    /// The process ends when it has executed the first journaled call of a guest.
+    DieBeforeOutcome,
+    /// A call that is sent again is executed again.
+    ExecuteRepeats,
     /// A request is not executed, and gets the stored result of the previous request on its stream.
     ReuseStreamReply,
     /// The first piece of undo data is not saved.

@@ -15,6 +15,10 @@ impl FrontId {
     pub const NONE: Self = Self(0);
     /// The front for DAFS 1.0.
     pub const DAFS: Self = Self(1);
+    /// The front for NFS version 3.
+    pub const NFS3: Self = Self(2);
+    /// The front for NFS version 4.
+    pub const NFS4: Self = Self(3);
 }
 
 record! {
@@ -23,7 +27,9 @@ record! {
     ///
     /// Each front defines the meaning of the fields, but two different requests never have the same
     /// values in all fields. DAFS uses the session, the stream, the sequence number on the stream,
-    /// and as `index` the number of the procedure.
+    /// and as `index` the number of the procedure. NFSv3 has no sessions: `session` stands for the
+    /// client's machine and the user, `slot` is a checksum of the arguments, `sequence` the number
+    /// of the call (xid), and `index` the procedure.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     Origin {
         /// The front that received the request.

@@ -10,6 +10,7 @@ pub(crate) mod table;
 use std::collections::VecDeque;
 
 use dafs_files::outcome::Outcome;
+use dafs_journal::RecordNumber;
 use smallvec::SmallVec;
 
 use crate::moving::transfer::Cookie;
@@ -32,6 +33,11 @@ pub(crate) enum GuestResult {
     Read(GuestRead),
     /// The record that a reply waits for is durable.
     Durable,
+    /// The names that a call wants to change may be free now. The call must be started again.
+    Free,
+    /// The intent of the call is durable; this is the number of its record. The call must be
+    /// executed now.
+    Intended(RecordNumber),
 }
 
 /// The bytes that a read of a guest has found.

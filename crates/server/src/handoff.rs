@@ -19,6 +19,7 @@ use dafs_files::defect::Defect;
 use dafs_files::delegations::Told;
 use dafs_store::StoreError;
 
+use crate::guests::GuestResult;
 use crate::pool::jobs::Done;
 use crate::reply_to::{ChainId, ReplyTo, TaskId};
 use crate::requests::set_aside::SetAside;
@@ -33,10 +34,10 @@ pub(crate) enum Handoff {
     TakeUp { to: ReplyTo, kept: SetAside, told: Option<Told>, may_search: bool },
     /// The next member of this chain can start.
     Chain(ChainId),
-    /// The record of this guest's request is durable.
-    Durable(ReplyTo),
     /// A lock that a guest waits for may be granted.
     LockReady,
+    /// The call of a guest can continue.
+    Guest(ReplyTo, GuestResult),
     /// A login check has finished for a client whose connection belongs to the receiving reactor.
     Done(Box<Done>),
 }

@@ -46,6 +46,7 @@ mod nfs;
 mod parts;
 mod pool;
 mod reactor;
+mod repeats;
 mod reply_to;
 mod requests;
 mod server;

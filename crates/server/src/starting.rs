@@ -32,6 +32,7 @@ use crate::moving::hits::Hits;
 use crate::moving::transfer::Loans;
 use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Shared};
+use crate::repeats::Repeats;
 use crate::task::Tasks;
 use crate::waiting::Waiting;
 
@@ -80,10 +81,11 @@ pub(crate) fn start(
     let batches = Batches::new(session_config.batch)?;
     let mut filer = Filer::new(filer_config(config), boot)?;
     let mut sessions = Sessions::new(session_config, boot)?;
+    let mut calls = Repeats::default();
     let ledger = match &config.journal {
         Some(journal) => {
-            let both = (&mut filer, &mut sessions);
-            let mut ledger = recovery::open(journal, &store, both, entropy.as_mut())?;
+            let parts = (&mut filer, &mut sessions, &mut calls);
+            let mut ledger = recovery::open(journal, &store, parts, entropy.as_mut())?;
             // The seed is not the boot number, because clients learn that number.
             ledger.prepare(entropy.next_u64(), config.defect);
             Some(ledger)
@@ -103,6 +105,8 @@ pub(crate) fn start(
     }
     let reloader = Reloader::new(live.clone(), store.clone(), config);
     let guest_reactor = (reactors > config.reactors).then_some(config.reactors);
+    let mut channels = Channels::new(config.patience.transfer, reactors, guest_reactor);
+    channels.guests_mut().repeats = calls;
     let shared = Shared {
         filer,
         sessions,
@@ -110,7 +114,7 @@ pub(crate) fn start(
         entrance: Entrance::new(config, &store, live.clone(), kerberos, entropy),
         whole_store: store,
         pool,
-        channels: Channels::new(config.patience.transfer, reactors, guest_reactor),
+        channels,
         tasks: Tasks::default(),
         batches,
         loans: Loans::new(config),

@@ -63,8 +63,8 @@ impl Reactor<'_> {
                     self.resume_request_in(to, kept, told, may_search);
                 }
                 Handoff::Chain(chain) => self.shared.waiting.chains().note_ready(chain),
-                Handoff::Durable(to) => self.report_durable(to),
                 Handoff::LockReady => self.report_lock_ready(),
+                Handoff::Guest(to, result) => self.report_to_guest(to, result),
                 Handoff::Done(done) => self.on_done(*done),
             }
         }

@@ -140,6 +140,12 @@ impl LinkId {
     pub fn to_bits(self) -> u64 {
         self.0
     }
+
+    /// Returns the id that [`LinkId::to_bits`] has returned as this number.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
 }
 
 impl fmt::Debug for LinkId {

@@ -92,8 +92,8 @@ impl Filer {
         if self.grace.is_none() { Ok(()) } else { Err(Fault::Grace) }
     }
 
-    /// Handles the report of a client that it has reclaimed everything. If all clients have done so,
-    /// the grace period ends.
+    /// Handles the report of a client that it has reclaimed everything. If all clients have done
+    /// so, the grace period ends.
     pub fn complete_reclaims(&mut self, client: ClientKey, now: Moment) {
         self.end_reclaims_of(client, now);
     }

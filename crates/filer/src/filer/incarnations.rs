@@ -35,6 +35,8 @@ pub struct EnteringClient<'a> {
 /// The start of the names of NFSv4 clients. No client of another protocol may use such a name, so
 /// that it cannot end the incarnation of an NFS client.
 pub const NFS4_NAME_PREFIX: &[u8] = b"nfs4:";
+/// The start of the names of clients of the lock protocol of NFSv3, which no other client may use.
+pub const NLM_NAME_PREFIX: &[u8] = b"nlm:";
 
 /// The reason why a client may not enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

@@ -19,6 +19,7 @@ pub use fencing::{FenceKey, Party, RunningRequest};
 pub use grace::ClientRecord;
 pub use incarnations::{
     BeginOutcome, ClientView, EnterError, EnteringClient, LeaveReason, NFS4_NAME_PREFIX,
+    NLM_NAME_PREFIX,
 };
 
 use crate::clients::ClientTable;

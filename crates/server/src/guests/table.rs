@@ -12,6 +12,8 @@ use dafs_filer::Party;
 use dafs_files::caller::{Caller, Identity};
 use dafs_types::{ClientId, FileHandle, QuickMap, StateId};
 
+use crate::repeats::Repeats;
+
 /// A user of a client whose protocol is not DAFS.
 #[derive(Debug)]
 pub(crate) struct Guest {
@@ -46,6 +48,8 @@ pub(crate) struct Guests {
     /// Decisions about delegations that the reactor of the guests has not handled yet. Each
     /// delegation of these clients has few, because the reactor takes all of them in each turn.
     notices: VecDeque<GuestNotice>,
+    /// The calls that guests may send again.
+    pub repeats: Repeats,
 }
 
 impl Guest {
@@ -68,6 +72,7 @@ impl Guests {
             next: 1,
             holders: QuickMap::default(),
             notices: VecDeque::new(),
+            repeats: Repeats::default(),
         }
     }
 

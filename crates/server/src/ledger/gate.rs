@@ -4,19 +4,21 @@
 //! Invariant: each journaled intent is followed by exactly one record of its end: the outcome, or
 //! the record that the request was not executed.
 
+use dafs_files::caller::Caller;
+use dafs_files::defect::Defect;
 use dafs_files::ledger::plan::{Plan, Precondition};
 use dafs_files::ledger::{LedgerDone, LedgerError};
 use dafs_files::outcome::{Ended, NotDone, Outcome};
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
-use dafs_ops::{Append, Operation};
+use dafs_ops::{Append, Operation, Origin};
 use dafs_sessions::ChannelId;
 use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
 use super::record::{Intent, Record, RequestKey};
 use super::recovery::records_of;
-use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, is_failure};
+use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, Running, is_failure};
 use crate::guests::GuestResult;
 use crate::handoff::Handoff;
 use crate::pool::jobs::Job;
@@ -68,7 +70,8 @@ impl Reactor<'_> {
         };
         let Plan { precondition, places, touched, .. } = plan;
         let who = self.identity_of(answer).credentials.clone();
-        let intent = Intent { key, who, precondition, operation: operation.clone() };
+        let origin = key.origin();
+        let intent = Intent { origin, who, precondition, operation: operation.clone() };
         let mut answer = answer;
         answer.logged = true;
         let next = AwaitingIntent::Request { answer, operation };
@@ -96,10 +99,93 @@ impl Reactor<'_> {
         let who = self.identity_of(answer).credentials.clone();
         let precondition = Precondition::Appends { file: asked.file, offset, length: asked.length };
         let operation = bytes_of(&Operation::Append(asked));
-        let intent = Intent { key, who, precondition, operation };
+        let intent = Intent { origin: key.origin(), who, precondition, operation };
         if let Some(ledger) = &mut self.shared.ledger {
             let (nothing, next) = (Default::default(), AwaitingIntent::Task(id));
             self.shared.waiting.journaled().intend(ledger, answer, order, intent, nothing, next);
+        }
+    }
+
+    // ---- guests -----------------------------------------------------------------------
+
+    /// Does for the call of a guest what [`Reactor::journal_if_needed`] does for a DAFS request.
+    /// Returns true if the call must wait: for [`GuestResult::Free`] or [`GuestResult::Intended`].
+    /// `start` returns the destination of this result. Without an origin the call is not journaled.
+    pub(crate) fn journal_for_guest(
+        &mut self,
+        by: &Caller,
+        origin: Option<Origin>,
+        operation: &Operation<'_>,
+        start: impl FnOnce() -> ReplyTo,
+    ) -> bool {
+        if self.shared.ledger.is_none() {
+            return false;
+        }
+        let plan = match self.files().plan(by, operation) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return false,
+            Err(why) => {
+                // The execution returns the same error.
+                self.without_waiting(why);
+                return false;
+            }
+        };
+        let journaled = self.shared.waiting.journaled();
+        if journaled.is_busy(&plan.places) {
+            journaled.hold(start(), Box::default(), plan.places);
+            return true;
+        }
+        let (Some(origin), true) = (origin, plan.needs_intent) else { return false };
+        let Some(ledger) = &mut self.shared.ledger else { return false };
+        let Plan { precondition, places, touched, .. } = plan;
+        let (who, operation) = (by.who.credentials.clone(), bytes_of(operation));
+        let intent = Intent { origin, who, precondition, operation };
+        journaled.intend_for_guest(ledger, start(), intent, (places, touched));
+        true
+    }
+
+    /// Journals the reply to a call of a guest that was executed. The guest gets
+    /// [`GuestResult::Durable`] when the reply may be sent.
+    pub(crate) fn conclude_for_guest(
+        &mut self,
+        to: ReplyTo,
+        intent: RecordNumber,
+        told: ReplyStatus,
+        reply: &[u8],
+    ) {
+        self.die_of(Defect::DieBeforeOutcome);
+        let concluded = AwaitingRecord::new(to, told.status, reply, None);
+        match self.shared.waiting.journaled().take_running_guest(intent) {
+            Some(running) => self.conclude_running(running, told.after, concluded),
+            None => self.conclude_after(told.after, concluded),
+        }
+    }
+
+    /// Ends the process if a test has injected this defect.
+    fn die_of(&self, defect: Defect) {
+        if self.own.defect == Some(defect) {
+            std::process::abort();
+        }
+    }
+
+    /// Records that the call of a guest was not executed.
+    pub(crate) fn abandon_for_guest(&mut self, intent: RecordNumber) {
+        let Some(ledger) = &mut self.shared.ledger else { return };
+        let journaled = self.shared.waiting.journaled();
+        let Some(running) = journaled.take_running_guest(intent) else { return };
+        let intent = journaled.end_without_effect(ledger, &running);
+        self.shared.filer.leave_fence(operation_of_intent(intent));
+        self.serve_held();
+    }
+
+    /// Passes a result to the reactor that serves guests.
+    pub(crate) fn report_to_guest(&mut self, to: ReplyTo, result: GuestResult) {
+        match &mut self.own.guest_results {
+            Some(results) => results.push(to, result),
+            None => {
+                let reactor = self.shared.channels.guests().reactor();
+                self.shared.handoffs.leave(reactor, Handoff::Guest(to, result));
+            }
         }
     }
 
@@ -174,6 +260,10 @@ impl Reactor<'_> {
                 AwaitingIntent::Request { answer, operation } => {
                     self.resume_request(answer, SetAside::Operation(operation), None)
                 }
+                AwaitingIntent::Guest(to, intent) => {
+                    self.die_of(Defect::DieAfterIntent);
+                    self.report_to_guest(to, GuestResult::Intended(intent));
+                }
             }
         }
     }
@@ -181,6 +271,10 @@ impl Reactor<'_> {
     /// Executes the requests that waited for names, if the names are no longer busy.
     fn serve_held(&mut self) {
         while let Some((answer, operation)) = self.shared.waiting.journaled().next_held() {
+            if self.shared.channels.guests().is_guest(answer.endpoint) {
+                self.report_to_guest(answer, GuestResult::Free);
+                continue;
+            }
             self.resume_request(answer, SetAside::Operation(operation), None);
         }
     }
@@ -213,6 +307,17 @@ impl Reactor<'_> {
             return self.end_member(answer);
         };
         let concluded = AwaitingRecord::new(answer, status, bytes, message);
+        self.conclude_running(running, after, concluded);
+    }
+
+    /// Ends a request with an intent: journals its outcome when its changes are synced.
+    fn conclude_running(
+        &mut self,
+        running: Running,
+        after: RecordNumber,
+        concluded: AwaitingRecord,
+    ) {
+        let status = concluded.status;
         let Some(ledger) = &mut self.shared.ledger else { return };
         let ended = self.shared.waiting.journaled().end(ledger, running, after, concluded);
         let Some((intent, after, concluded)) = ended else { return };
@@ -250,20 +355,9 @@ impl Reactor<'_> {
         if self.shared.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
         } else if self.shared.channels.guests().is_guest(answer.endpoint) {
-            return self.report_durable(answer);
+            return self.report_to_guest(answer, GuestResult::Durable);
         }
         self.end_member(answer);
-    }
-
-    /// Reports to the reactor that serves guests that the record of a guest's request is durable.
-    pub(crate) fn report_durable(&mut self, to: ReplyTo) {
-        match &mut self.own.guest_results {
-            Some(results) => results.push(to, GuestResult::Durable),
-            None => {
-                let reactor = self.shared.channels.guests().reactor();
-                self.shared.handoffs.leave(reactor, Handoff::Durable(to));
-            }
-        }
     }
 
     /// Reports to the reactor that serves guests that a lock may be granted to one of them.
@@ -361,7 +455,8 @@ impl Reactor<'_> {
         if !ledger.wants_checkpoint() {
             return;
         }
-        let records = records_of(self.shared.waiting.journaled(), &self.shared.sessions);
+        let calls = &self.shared.channels.guests().repeats;
+        let records = records_of(self.shared.waiting.journaled(), &self.shared.sessions, calls);
         if let Err(error) = ledger.begin_checkpoint(&self.shared.filer, records) {
             self.shared.life.fail(error);
         }

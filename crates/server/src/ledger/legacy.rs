@@ -34,7 +34,7 @@ pub(super) fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Record> {
             status: Status::from_number(from.take_u32()?)?,
             bytes: std::mem::take(&mut from).into(),
         }),
-        4 => Record::Abandoned(take_key(&mut from)?),
+        4 => Record::Abandoned(take_key(&mut from)?.origin()),
         5 => Record::Forgotten(SessionId(from.take_u64()?)),
         _ => return None,
     };
@@ -53,11 +53,11 @@ fn take_key(from: &mut &[u8]) -> Option<RequestKey> {
 }
 
 fn take_intent(from: &mut &[u8]) -> Option<Intent> {
-    let key = take_key(from)?;
+    let origin = take_key(from)?.origin();
     let order = take_order(from)?;
     let (who, precondition) = take_circumstances(from)?;
     let operation = operation_of(order, &precondition, std::mem::take(from));
-    Some(Intent { key, who, precondition, operation: operation.into() })
+    Some(Intent { origin, who, precondition, operation: operation.into() })
 }
 
 /// Returns the encoded operation that a message requests. Returns no bytes for a message without an
@@ -131,7 +131,7 @@ mod tests {
             bytes.extend([5; 64]);
             bytes.extend(&message[..length]);
             let Some(Record::Intent(intent)) = decode(RecordKind(2), &bytes) else { panic!() };
-            assert_eq!(intent.key, key());
+            assert_eq!(intent.origin, key().origin());
             assert_eq!((intent.who.uid(), intent.who.gid(), intent.who.groups()), (1, 2, &[7][..]));
             let object = FileHandle([5; 64]);
             assert_eq!(intent.precondition, Precondition::Renames { object, replaced: None });
@@ -146,7 +146,7 @@ mod tests {
         let results = [&KEY[..], &[17, 0, 0, 0], b"results"].concat();
         let reply = Reply { key: key(), status: Status::Exist, bytes: b"results"[..].into() };
         assert_eq!(decode(RecordKind(3), &results), Some(Record::Reply(reply)));
-        assert_eq!(decode(RecordKind(4), &KEY), Some(Record::Abandoned(key())));
+        assert_eq!(decode(RecordKind(4), &KEY), Some(Record::Abandoned(key().origin())));
         assert_eq!(decode(RecordKind(5), &KEY[..8]), Some(Record::Forgotten(SessionId(9))));
         for kind in [1, 2, 3, 4, 5] {
             assert_eq!(decode(RecordKind(kind), &KEY[..7]), None);

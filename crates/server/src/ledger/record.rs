@@ -56,7 +56,7 @@ impl RequestKey {
 /// The record that a request is about to be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Intent {
-    pub key: RequestKey,
+    pub origin: Origin,
     pub who: Credentials,
     pub precondition: Precondition,
     /// The operation of the request, encoded by [`Operation::encode`].
@@ -66,7 +66,7 @@ pub(super) struct Intent {
 /// The record of a request's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub key: RequestKey,
+    pub origin: Origin,
     /// The result of the operation, encoded by [`dafs_ops::encode_outcome`].
     pub outcome: Box<[u8]>,
 }
@@ -77,6 +77,14 @@ pub(super) struct Reply {
     pub key: RequestKey,
     pub status: Status,
     /// The bytes of the reply after the header, in the byte order of the session.
+    pub bytes: Box<[u8]>,
+}
+
+/// The record of the reply to a call of NFSv3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CallReply {
+    pub origin: Origin,
+    /// The reply without its header.
     pub bytes: Box<[u8]>,
 }
 
@@ -91,8 +99,10 @@ pub(super) enum Record {
     Outcome(Outcome),
     /// The stored reply to a request that has no intent.
     Reply(Reply),
+    /// The reply to a call of NFSv3.
+    CallReply(CallReply),
     /// A request with an intent was not executed.
-    Abandoned(RequestKey),
+    Abandoned(Origin),
     /// The stored results of a session are no longer needed.
     Forgotten(SessionId),
     /// A record about clients or files, not about requests.
@@ -111,7 +121,7 @@ impl Entry for Record {
             Self::Intent(_) => INTENT.0,
             Self::Outcome(_) => 31,
             Self::Abandoned(_) => 32,
-            Self::Session(_) | Self::Reply(_) => 33,
+            Self::Session(_) | Self::Reply(_) | Self::CallReply(_) => 33,
             Self::Forgotten(_) => 34,
             Self::State(state) => return state.kind(),
         })
@@ -121,23 +131,29 @@ impl Entry for Record {
         let mut to = Vec::new();
         match self {
             Self::Session(session) => {
-                put_front(&mut to, &session_key(session.id));
+                put_front(&mut to, FrontId::DAFS, &session_key(session.id));
                 put_session(&mut to, session);
             }
             Self::Intent(intent) => put_intent(&mut to, intent),
             Self::Outcome(outcome) => {
-                outcome.key.origin().encode(&mut to);
+                outcome.origin.encode(&mut to);
                 to.put_rest(&outcome.outcome);
             }
             Self::Reply(Reply { key, status, bytes }) => {
-                put_front(&mut to, &reply_key(key));
+                put_front(&mut to, FrontId::DAFS, &reply_key(key));
                 to.put_u16(key.request.sequence.0);
                 to.put_u32(key.request.procedure);
                 to.put_u32(status.number());
                 to.put_rest(bytes);
             }
-            Self::Abandoned(key) => key.origin().encode(&mut to),
-            Self::Forgotten(session) => put_front(&mut to, &session_key(*session)),
+            Self::CallReply(CallReply { origin, bytes }) => {
+                put_front(&mut to, origin.front, &call_key(origin));
+                to.put_rest(bytes);
+            }
+            Self::Abandoned(origin) => origin.encode(&mut to),
+            Self::Forgotten(session) => {
+                put_front(&mut to, FrontId::DAFS, &session_key(*session));
+            }
             Self::State(state) => return state.encode(),
         }
         to
@@ -167,6 +183,7 @@ impl Record {
             Self::Session(_)
             | Self::Outcome(_)
             | Self::Reply(_)
+            | Self::CallReply(_)
             | Self::Abandoned(_)
             | Self::Forgotten(_) => {}
         }
@@ -179,12 +196,12 @@ impl Record {
             1..=5 => return legacy::decode(kind, bytes),
             30 => Self::Intent(take_intent(&mut from)?),
             31 => Self::Outcome(Outcome {
-                key: take_origin(&mut from)?,
+                origin: take_origin(&mut from)?,
                 outcome: std::mem::take(&mut from).into(),
             }),
             32 => Self::Abandoned(take_origin(&mut from)?),
             33 => take_front(&mut from)?,
-            34 => Self::Forgotten(take_session_key(&take_front_key(&mut from)?)?),
+            34 => Self::Forgotten(take_forgotten(&mut from)?),
             kind => Self::State(StateRecord::take(kind, &mut from)?),
         };
         from.is_empty().then_some(record)
@@ -201,16 +218,39 @@ impl Intent {
     }
 }
 
-/// Appends the id of the DAFS front end, followed by a key that this front end has chosen.
-fn put_front(to: &mut Vec<u8>, key: &[u8]) {
-    to.push(FrontId::DAFS.0);
+/// Appends the id of a front end, followed by a key that the front end has chosen.
+fn put_front(to: &mut Vec<u8>, front: FrontId, key: &[u8]) {
+    to.push(front.0);
     to.put_counted(key);
 }
 
-/// Decodes the key of the DAFS front end. `None` if the record belongs to another front end.
-fn take_front_key(from: &mut &[u8]) -> Option<Box<[u8]>> {
-    (from.take_u8()? == FrontId::DAFS.0).then_some(())?;
-    from.take_counted().map(Box::from)
+/// Decodes the id of a front end and the key that the front end has chosen.
+fn take_front_key(from: &mut &[u8]) -> Option<(FrontId, Box<[u8]>)> {
+    let front = FrontId(from.take_u8()?);
+    Some((front, from.take_counted().map(Box::from)?))
+}
+
+fn take_forgotten(from: &mut &[u8]) -> Option<SessionId> {
+    let (front, key) = take_front_key(from)?;
+    (front == FrontId::DAFS).then_some(())?;
+    take_session_key(&key)
+}
+
+/// Returns the key of a call of NFSv3: its origin without the front end.
+fn call_key(origin: &Origin) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CALL_KEY_BYTES);
+    bytes.put_u64(origin.session);
+    bytes.put_u32(origin.slot);
+    bytes.put_u32(origin.sequence);
+    bytes.put_u16(origin.index);
+    bytes
+}
+
+fn take_call_key(front: FrontId, mut key: &[u8]) -> Option<Origin> {
+    let key = &mut key;
+    let (session, slot, sequence) = (key.take_u64()?, key.take_u32()?, key.take_u32()?);
+    let index = key.take_u16()?;
+    key.is_empty().then_some(Origin { front, session, slot, sequence, index })
 }
 
 fn session_key(session: SessionId) -> [u8; SESSION_KEY_BYTES] {
@@ -228,7 +268,16 @@ fn reply_key(key: &RequestKey) -> Vec<u8> {
 }
 
 fn take_front(from: &mut &[u8]) -> Option<Record> {
-    let key = take_front_key(from)?;
+    let (front, key) = take_front_key(from)?;
+    match front {
+        FrontId::DAFS => {}
+        FrontId::NFS3 => {
+            let origin = take_call_key(front, &key)?;
+            let bytes = std::mem::take(from).into();
+            return Some(Record::CallReply(CallReply { origin, bytes }));
+        }
+        _ => return None,
+    }
     let (session, mut stream) = key.split_at_checked(SESSION_KEY_BYTES)?;
     let session = take_session_key(session)?;
     if stream.is_empty() {
@@ -255,7 +304,7 @@ pub(super) fn take_session(id: SessionId, from: &mut &[u8]) -> Option<SessionRec
 }
 
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
-    intent.key.origin().encode(to);
+    intent.origin.encode(to);
     to.put_u32(intent.who.uid());
     to.put_u32(intent.who.gid());
     to.put_u32(intent.who.groups().len() as u32);
@@ -288,14 +337,20 @@ fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
 }
 
 fn take_intent(from: &mut &[u8]) -> Option<Intent> {
-    let key = take_origin(from)?;
+    let origin = take_origin(from)?;
     let (who, precondition) = take_circumstances(from)?;
     let operation = std::mem::take(from).into();
-    Some(Intent { key, who, precondition, operation })
+    Some(Intent { origin, who, precondition, operation })
 }
 
-fn take_origin(from: &mut &[u8]) -> Option<RequestKey> {
-    RequestKey::of(&Origin::take(from)?)
+/// Decodes the origin of a request. `None` if its front end is unknown.
+fn take_origin(from: &mut &[u8]) -> Option<Origin> {
+    let origin = Origin::take(from)?;
+    let is_known = match origin.front {
+        FrontId::DAFS => RequestKey::of(&origin).is_some(),
+        front => front == FrontId::NFS3,
+    };
+    is_known.then_some(origin)
 }
 
 /// Decodes the credentials of a request, and the facts about the file system that were recorded
@@ -343,6 +398,8 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
 pub(super) const INTENT: RecordKind = RecordKind(30);
 /// The length in bytes of the DAFS front end's key for a session.
 const SESSION_KEY_BYTES: usize = 8;
+/// The length in bytes of the key of a call of NFSv3.
+const CALL_KEY_BYTES: usize = 18;
 
 #[cfg(test)]
 mod tests {
@@ -376,7 +433,7 @@ mod tests {
         let (directory, mode) = (handle(8), RemoveMode::Unchecked);
         Operation::Remove(Remove { directory, name: b"name", mode }).encode(&mut operation);
         let intent = |precondition| Intent {
-            key: key(),
+            origin: key().origin(),
             who: who.clone(),
             precondition,
             operation: operation.clone().into(),
@@ -394,14 +451,18 @@ mod tests {
             order: ByteOrder::Little,
         };
         let bytes: Box<[u8]> = b"results".as_slice().into();
-        let outcome = Outcome { key: key(), outcome: bytes.clone() };
-        let reply = Reply { key: key(), status: Status::Exist, bytes };
+        let outcome = Outcome { origin: key().origin(), outcome: bytes.clone() };
+        let reply = Reply { key: key(), status: Status::Exist, bytes: bytes.clone() };
+        let call =
+            Origin { front: FrontId::NFS3, session: 1 << 40, slot: 2, sequence: 3, index: 12 };
         let mut records: Vec<_> =
             all_facts.map(|precondition| Record::Intent(intent(precondition))).into();
         records.extend(principals.map(|principal| Record::Session(session(principal))));
         records.push(Record::Outcome(outcome));
         records.push(Record::Reply(reply));
-        records.push(Record::Abandoned(key()));
+        records.push(Record::Abandoned(key().origin()));
+        records.push(Record::Abandoned(call));
+        records.push(Record::CallReply(CallReply { origin: call, bytes }));
         records.push(Record::Forgotten(SessionId(5)));
         let mut state = Vec::new();
         let name: Box<[u8]> = b"client".as_slice().into();
@@ -465,6 +526,7 @@ mod tests {
                 Record::Intent(intent) => intent.operation.len(),
                 Record::Outcome(outcome) => outcome.outcome.len(),
                 Record::Reply(reply) => reply.bytes.len(),
+                Record::CallReply(reply) => reply.bytes.len(),
                 Record::State(StateRecord::Client(client)) => client.name.len(),
                 Record::State(StateRecord::ClientGone(name) | StateRecord::Locker(name)) => {
                     name.len()

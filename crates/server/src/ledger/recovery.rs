@@ -14,17 +14,18 @@ use dafs_files::ledger::{
 };
 use dafs_files::undo::{Extent, RecordedLock, Undo, without};
 use dafs_journal::{Log, LogError, RecordKind};
-use dafs_ops::decode_outcome;
+use dafs_ops::{Origin, decode_outcome, encode_outcome};
 use dafs_sessions::{RequestName, SessionRecord, Sessions};
 use dafs_store::{Store, StoreError};
 use dafs_types::{
     Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
 };
 
-use super::record::{INTENT, Intent, Outcome, Record, Reply, RequestKey};
+use super::record::{CallReply, INTENT, Intent, Outcome, Record, Reply, RequestKey};
 use super::requests::JournaledRequests;
 use super::verdict::judge;
 use crate::config::ServerError;
+use crate::repeats::Repeats;
 use crate::requests::handles;
 use crate::requests::translate::results_of;
 
@@ -32,6 +33,10 @@ use crate::requests::translate::results_of;
 #[derive(Default)]
 struct PreviousState {
     sessions: BTreeMap<SessionId, PreviousSession>,
+    /// The calls of NFSv3 that were executed.
+    calls: Repeats,
+    /// The intents of calls of NFSv3 without an outcome.
+    call_intents: BTreeMap<Origin, Intent>,
     /// The clients that had opens or locks, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
@@ -46,15 +51,15 @@ struct PreviousSession {
     record: SessionRecord,
     replies: BTreeMap<StreamId, (RequestName, Status, Box<[u8]>)>,
     /// The intents without an outcome, in the order of the journal.
-    intents: Vec<Intent>,
+    intents: Vec<(RequestKey, Intent)>,
 }
 
 /// Opens the journal, decides which of the interrupted requests were executed before the previous
-/// server ended, and restores clients, sessions and locks. This blocks.
+/// server ended, and restores clients, sessions, locks and calls. This blocks.
 pub(crate) fn open(
     config: &JournalConfig,
     store: &Arc<dyn Store>,
-    (filer, sessions): (&mut Filer, &mut Sessions),
+    (filer, sessions, calls): (&mut Filer, &mut Sessions, &mut Repeats),
     entropy: &mut dyn Entropy,
 ) -> Result<Ledger, ServerError> {
     let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
@@ -94,13 +99,19 @@ pub(crate) fn open(
         done = verdicts.0,
         "journal read"
     );
-    write_all(&mut ledger, filer, sessions)?;
+    *calls = previous.calls;
+    write_all(&mut ledger, filer, sessions, calls)?;
     Ok(ledger)
 }
 
 /// Writes a checkpoint and waits until it is durable.
-fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<(), ServerError> {
-    let records = records_of(&JournaledRequests::default(), sessions);
+fn write_all(
+    ledger: &mut Ledger,
+    filer: &Filer,
+    sessions: &Sessions,
+    calls: &Repeats,
+) -> Result<(), ServerError> {
+    let records = records_of(&JournaledRequests::default(), sessions, calls);
     ledger.begin_checkpoint(filer, records).map_err(recovery_failed)?;
     while let Some(LedgerJob::Group(job)) = ledger.take_group() {
         ledger.on_group_done(job.run()).map_err(recovery_failed)?;
@@ -108,10 +119,11 @@ fn write_all(ledger: &mut Ledger, filer: &Filer, sessions: &Sessions) -> Result<
     Ok(())
 }
 
-/// Returns the DAFS front end's own records for a checkpoint: sessions, intents and replies.
+/// Returns the front ends' own records for a checkpoint: sessions, intents and replies.
 pub(super) fn records_of(
     requests: &JournaledRequests,
     sessions: &Sessions,
+    calls: &Repeats,
 ) -> Vec<(RecordKind, Vec<u8>)> {
     let mut records = Vec::new();
     let mut push = |record: Record| records.push((record.kind(), record.encode()));
@@ -123,7 +135,15 @@ pub(super) fn records_of(
             push(Record::Reply(Reply { key, status, bytes }));
         }
     }
-    requests.replies().for_each(|reply| push(Record::Reply(reply)));
+    for (origin, reply) in calls.replies() {
+        push(Record::CallReply(CallReply { origin: *origin, bytes: reply.into() }));
+    }
+    for (origin, done) in calls.results() {
+        let mut outcome = Vec::new();
+        encode_outcome(&Ok(done.clone()), &mut outcome);
+        push(Record::Outcome(Outcome { origin: *origin, outcome: outcome.into() }));
+    }
+    requests.replies().for_each(&mut push);
     records.extend(requests.intents().map(|bytes| (INTENT, bytes.clone())));
     records
 }
@@ -157,33 +177,59 @@ impl PreviousState {
                 let session = PreviousSession { record: record.clone(), replies, intents };
                 self.sessions.entry(record.id).or_insert(session);
             }
-            Record::Intent(intent) => {
-                if let Some(session) = self.session_of(&intent.key) {
-                    session.replies.remove(&intent.key.request.stream);
-                    session.settle(&intent.key);
-                    session.intents.push(intent);
+            Record::Intent(intent) => match RequestKey::of(&intent.origin) {
+                Some(key) => {
+                    if let Some(session) = self.session_of(&key) {
+                        session.replies.remove(&key.request.stream);
+                        session.settle(&key);
+                        session.intents.push((key, intent));
+                    }
                 }
-            }
-            Record::Outcome(Outcome { key, outcome }) => {
-                let Some(session) = self.sessions.get_mut(&key.session) else { return };
-                match decode_outcome(&outcome).and_then(|outcome| session.told(&key, &outcome)) {
-                    Some((status, bytes)) => session.keep(&key, status, bytes.into()),
-                    // No version has written such a record, so it is counted as undecodable.
-                    None => self.undecodable += 1,
-                }
-            }
+                None => drop(self.call_intents.insert(intent.origin, intent)),
+            },
+            Record::Outcome(Outcome { origin, outcome }) => self.take_outcome(&origin, &outcome),
             Record::Reply(Reply { key, status, bytes }) => {
                 if let Some(session) = self.session_of(&key) {
                     session.keep(&key, status, bytes);
                 }
             }
-            Record::Abandoned(key) => {
-                if let Some(session) = self.session_of(&key) {
-                    session.settle(&key);
-                }
+            Record::CallReply(CallReply { origin, bytes }) => {
+                self.call_intents.remove(&origin);
+                self.calls.restore_reply(origin, &bytes);
             }
+            Record::Abandoned(origin) => match RequestKey::of(&origin) {
+                Some(key) => {
+                    if let Some(session) = self.session_of(&key) {
+                        session.settle(&key);
+                    }
+                }
+                None => drop(self.call_intents.remove(&origin)),
+            },
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
             Record::State(state) => self.take_state(state),
+        }
+    }
+
+    fn take_outcome(&mut self, origin: &Origin, outcome: &[u8]) {
+        let Some(outcome) = decode_outcome(outcome) else {
+            // No version has written such a record, so it is counted as undecodable.
+            self.undecodable += 1;
+            return;
+        };
+        match (RequestKey::of(origin), outcome) {
+            (Some(key), outcome) => {
+                let Some(session) = self.sessions.get_mut(&key.session) else { return };
+                match session.told(&key, &outcome) {
+                    Some((status, bytes)) => session.keep(&key, status, bytes.into()),
+                    None => self.undecodable += 1,
+                }
+            }
+            (None, Ok(done)) => {
+                self.call_intents.remove(origin);
+                self.calls.restore_result(*origin, done.into_owned());
+            }
+            // The reply to a failed call is recorded as a reply.
+            (None, Err(_)) => self.undecodable += 1,
         }
     }
 
@@ -218,15 +264,25 @@ impl PreviousState {
     /// Decides for each interrupted request whether it was executed. Returns the number of requests
     /// that were executed and the number that were not.
     fn judge(&mut self, store: &dyn Store) -> Result<(u64, u64), ServerError> {
+        let unreadable = |error| recovery_failed(LedgerError::Store(error));
         let (mut done, mut undone) = (0, 0);
+        for (origin, intent) in std::mem::take(&mut self.call_intents) {
+            let verdict = judge(store, &intent).map_err(unreadable)?;
+            tracing::debug!(?origin, is_done = verdict.is_some(), "verdict");
+            match verdict {
+                Some(result) => {
+                    done += 1;
+                    self.calls.restore_result(origin, result);
+                }
+                None => undone += 1,
+            }
+        }
         for session in self.sessions.values_mut() {
-            for intent in std::mem::take(&mut session.intents) {
-                let verdict = judge(store, &intent);
-                let verdict =
-                    verdict.map_err(|error| recovery_failed(LedgerError::Store(error)))?;
-                let request = intent.key.request;
+            for (key, intent) in std::mem::take(&mut session.intents) {
+                let verdict = judge(store, &intent).map_err(unreadable)?;
+                let request = key.request;
                 tracing::debug!(?request, is_done = verdict.is_some(), "verdict");
-                let told = verdict.and_then(|done| session.told(&intent.key, &Ok(done)));
+                let told = verdict.and_then(|done| session.told(&key, &Ok(done)));
                 match told {
                     Some((status, bytes)) => {
                         done += 1;
@@ -271,7 +327,7 @@ impl PreviousSession {
     /// Removes the intents of the request's stream. A stream has only one request in flight, so its
     /// other intents belong to requests that have ended.
     fn settle(&mut self, key: &RequestKey) {
-        self.intents.retain(|intent| intent.key.request.stream != key.request.stream);
+        self.intents.retain(|(other, _)| other.request.stream != key.request.stream);
     }
 }
 

@@ -18,14 +18,14 @@ use dafs_files::defect::Defect;
 use dafs_files::ledger::plan::{Places, Touched};
 use dafs_files::ledger::{Entry, Ledger, LedgerJob, StateRecord};
 use dafs_journal::RecordNumber;
-use dafs_ops::encode_outcome;
+use dafs_ops::{Origin, encode_outcome};
 use dafs_sessions::KeptSession;
 use dafs_store::Store;
 use dafs_types::{Status, StreamId};
 use dafs_wire::ByteOrder;
 
 use super::names::BusyNames;
-use super::record::{Intent, Outcome, Record, Reply, RequestKey};
+use super::record::{CallReply, Intent, Outcome, Record, Reply, RequestKey};
 use crate::channel::Channels;
 use crate::reply_to::{ReplyTo, TaskId};
 use crate::requests::translate::outcome_of;
@@ -35,14 +35,16 @@ use crate::waiting::fencing::operation_of_intent;
 pub(super) enum AwaitingIntent {
     /// Executes the request with this encoded operation.
     Request { answer: ReplyTo, operation: Box<[u8]> },
+    /// Continues the request of a guest.
+    Guest(ReplyTo, RecordNumber),
     /// Executes the next step of the task with this id.
     Task(TaskId),
 }
 
 /// A request between its intent and its outcome.
 pub(super) struct Running {
-    key: RequestKey,
-    /// The byte order of the request's session.
+    origin: Origin,
+    /// The byte order of the request's session. A guest's request has none.
     order: ByteOrder,
     /// The record number of the request's intent.
     number: RecordNumber,
@@ -51,6 +53,18 @@ pub(super) struct Running {
     places: Places,
     touched: Touched,
 }
+
+/// Identifies a request between its intent and its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RunningKey {
+    /// A request of a DAFS session; a stream has one request in flight.
+    Stream(KeptSession, StreamId),
+    /// A request of a guest, by the record number of its intent.
+    Guest(RecordNumber),
+}
+
+/// A journaled intent: its number, the origin of its request, and its bytes.
+type Written = (RecordNumber, Origin, Vec<u8>);
 
 /// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
@@ -64,9 +78,8 @@ pub(super) enum FenceStep {
 /// A reply that waits until its outcome, or another record, is durable.
 pub(super) struct AwaitingRecord {
     pub(super) answer: ReplyTo,
-    /// The key of the request in the journal. `None` if the journal contains no outcome of the
-    /// request.
-    pub(super) key: Option<RequestKey>,
+    /// The origin of the request. `None` if the journal contains no outcome of the request.
+    pub(super) origin: Option<Origin>,
     pub(super) status: Status,
     /// The bytes of the reply after the header.
     pub(super) bytes: Box<[u8]>,
@@ -88,7 +101,7 @@ pub(crate) struct JournaledRequests {
     intended: VecDeque<(RecordNumber, AwaitingIntent)>,
     fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, AwaitingRecord)>,
-    running: BTreeMap<(KeptSession, StreamId), Running>,
+    running: BTreeMap<RunningKey, Running>,
     /// Executed requests whose changes the next sync must cover.
     unsynced: Vec<AwaitingSync>,
     /// Executed requests whose changes the current sync covers.
@@ -133,23 +146,54 @@ impl JournaledRequests {
         answer: ReplyTo,
         order: ByteOrder,
         intent: Intent,
-        (places, touched): (Places, Touched),
+        changed: (Places, Touched),
         next: AwaitingIntent,
     ) {
-        let key = intent.key;
+        let written = self.write_intent(ledger, intent, &changed.0);
+        let key = RunningKey::Stream(answer.kept(), answer.stream);
+        let record = written.0;
+        self.run(key, (answer.endpoint, order), written, changed);
+        self.intended.push_back((record, next));
+    }
+
+    /// Journals the intent of a guest's request. The request continues when the intent is durable.
+    pub(super) fn intend_for_guest(
+        &mut self,
+        ledger: &mut Ledger,
+        to: ReplyTo,
+        intent: Intent,
+        changed: (Places, Touched),
+    ) {
+        let written = self.write_intent(ledger, intent, &changed.0);
+        let (key, next) = (RunningKey::Guest(written.0), AwaitingIntent::Guest(to, written.0));
+        let record = written.0;
+        self.run(key, (to.endpoint, ByteOrder::Big), written, changed);
+        self.intended.push_back((record, next));
+    }
+
+    fn write_intent(&mut self, ledger: &mut Ledger, intent: Intent, places: &Places) -> Written {
+        let origin = intent.origin;
         let record = Record::Intent(intent);
         let bytes = record.encode();
-        self.names.take(&places);
+        self.names.take(places);
         let number = match self.skips_intents {
             // The injected defect still writes a record, because only a durable record continues
             // the request.
-            true => ledger.append(&Record::Abandoned(key)),
+            true => ledger.append(&Record::Abandoned(origin)),
             false => ledger.append_bytes(record.kind(), bytes.clone()),
         };
-        let endpoint = answer.endpoint;
-        let running = Running { key, order, number, endpoint, intent: bytes, places, touched };
-        self.running.insert((answer.kept(), answer.stream), running);
-        self.intended.push_back((number, next));
+        (number, origin, bytes)
+    }
+
+    fn run(
+        &mut self,
+        key: RunningKey,
+        (endpoint, order): (EndpointId, ByteOrder),
+        (number, origin, intent): Written,
+        (places, touched): (Places, Touched),
+    ) {
+        let running = Running { origin, order, number, endpoint, intent, places, touched };
+        self.running.insert(key, running);
     }
 
     /// Removes and returns the next request whose intent is durable.
@@ -166,7 +210,12 @@ impl JournaledRequests {
 
     /// Removes and returns the running request that belongs to a reply.
     pub(super) fn take_running(&mut self, answer: ReplyTo) -> Option<Running> {
-        self.running.remove(&(answer.kept(), answer.stream))
+        self.running.remove(&RunningKey::Stream(answer.kept(), answer.stream))
+    }
+
+    /// Removes and returns the running request of a guest with this intent.
+    pub(super) fn take_running_guest(&mut self, intent: RecordNumber) -> Option<Running> {
+        self.running.remove(&RunningKey::Guest(intent))
     }
 
     /// Ends a request. If its changes need no sync, returns the number of its intent and the number
@@ -179,7 +228,7 @@ impl JournaledRequests {
         after: RecordNumber,
         mut concluded: AwaitingRecord,
     ) -> Option<(RecordNumber, RecordNumber, AwaitingRecord)> {
-        concluded.key = Some(running.key);
+        concluded.origin = Some(running.origin);
         if !is_failure(concluded.status) && !running.touched.is_empty() {
             self.unsynced.push(AwaitingSync { concluded, after, running });
             return None;
@@ -211,9 +260,18 @@ impl JournaledRequests {
     /// request had no intent.
     pub(super) fn abandon(&mut self, ledger: &mut Ledger, answer: ReplyTo) -> Option<RecordNumber> {
         let running = self.take_running(answer)?;
-        ledger.append(&Record::Abandoned(running.key));
+        Some(self.end_without_effect(ledger, &running))
+    }
+
+    /// Records that a running request was not executed. Returns the number of its intent.
+    pub(super) fn end_without_effect(
+        &mut self,
+        ledger: &mut Ledger,
+        running: &Running,
+    ) -> RecordNumber {
+        ledger.append(&Record::Abandoned(running.origin));
         self.names.free(&running.places);
-        Some(running.number)
+        running.number
     }
 
     /// Frees the names whose outcomes are durable. Returns true if any name became free.
@@ -236,10 +294,14 @@ impl JournaledRequests {
     }
 
     /// Returns the waiting replies as records for a checkpoint.
-    pub(super) fn replies(&self) -> impl Iterator<Item = Reply> {
+    pub(super) fn replies(&self) -> impl Iterator<Item = Record> {
         self.concluded.iter().filter_map(|(_, concluded)| {
             let (status, bytes) = (concluded.status, concluded.bytes.clone());
-            Some(Reply { key: concluded.key?, status, bytes })
+            let origin = concluded.origin?;
+            Some(match RequestKey::of(&origin) {
+                Some(key) => Record::Reply(Reply { key, status, bytes }),
+                None => Record::CallReply(CallReply { origin, bytes }),
+            })
         })
     }
 
@@ -316,7 +378,7 @@ impl JournaledRequests {
         let carried_out = self.unsynced.iter().chain(&self.syncing).map(|done| &done.running);
         self.running.values().chain(carried_out).flat_map(|running| {
             let operation = operation_of_intent(running.number);
-            let fence = channels.get(running.endpoint).and_then(|channel| channel.party.fence);
+            let fence = channels.party_of(running.endpoint).and_then(|party| party.fence);
             let handles = running.touched.iter();
             handles.map(move |&file| RunningRequest { operation, fence, file })
         })
@@ -344,12 +406,15 @@ impl Running {
     /// Returns the record of a request's end: an outcome if the results can be expressed as an
     /// outcome, otherwise a reply.
     fn ended(&self, status: Status, bytes: &[u8]) -> Record {
-        let key = self.key;
+        let origin = self.origin;
+        let Some(key) = RequestKey::of(&origin) else {
+            return Record::CallReply(CallReply { origin, bytes: bytes.into() });
+        };
         match outcome_of(self.order, key.request.procedure, status, bytes) {
             Some(outcome) => {
                 let mut encoded = Vec::new();
                 encode_outcome(&outcome, &mut encoded);
-                Record::Outcome(Outcome { key, outcome: encoded.into() })
+                Record::Outcome(Outcome { origin, outcome: encoded.into() })
             }
             None => Record::Reply(Reply { key, status, bytes: bytes.into() }),
         }
@@ -364,7 +429,7 @@ impl AwaitingRecord {
         message: Option<&[u8]>,
     ) -> Self {
         let (bytes, message) = (bytes.into(), message.map(Box::from));
-        Self { answer, key: None, status, bytes, message }
+        Self { answer, origin: None, status, bytes, message }
     }
 }
 

@@ -5,8 +5,10 @@
 use dafs_base::{Key, Slab};
 use dafs_dat::EndpointId;
 use dafs_dat::records::LinkId;
+use dafs_journal::RecordNumber;
 use dafs_nfs_wire::rpc::{self, Auth, AuthStat, Outcome, Rejected, ReplyBody, Versions};
 use dafs_nfs_wire::xdr::Writer;
+use dafs_ops::Origin;
 use dafs_types::{SequenceNumber, StreamId};
 
 use super::recent::Recent;
@@ -27,6 +29,18 @@ pub(super) struct CallId {
     pub xid: u32,
     /// The endpoint id that stands for the user of the call.
     pub user: EndpointId,
+    /// The origin by which a repeat of the call is recognized. `None` for a call that may be
+    /// executed again.
+    pub origin: Option<Origin>,
+    /// The record number of the call's intent; 0 if it has none.
+    pub intent: RecordNumber,
+}
+
+impl CallId {
+    /// Creates the identity of a call that may be executed again.
+    pub(super) fn new(link: LinkId, xid: u32, user: EndpointId) -> Self {
+        Self { link, xid, user, origin: None, intent: RecordNumber(0) }
+    }
 }
 
 /// A call that waits for an operation on files.
@@ -146,3 +160,13 @@ pub(super) fn refuse(writer: &mut Writer, xid: u32, body: ReplyBody<'_>) {
 pub(super) fn mismatch(low: u32, high: u32) -> Outcome {
     Outcome::ProgMismatch(Versions { low, high })
 }
+
+/// Returns the results in a reply. `None` if the call was accepted but not executed.
+pub(super) fn results_of(reply: &[u8]) -> Option<&[u8]> {
+    let (header, results) = reply.split_at_checked(REPLY_HEADER_BYTES)?;
+    header.ends_with(&[0; 4]).then_some(results)
+}
+
+/// The length of the header of a reply to a call that was executed: xid, kind, accepted, an empty
+/// verifier, and success.
+const REPLY_HEADER_BYTES: usize = 24;

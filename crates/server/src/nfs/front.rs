@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use dafs_dat::Waker;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_filer::ClientKey;
+use dafs_files::defect::Defect;
+use dafs_journal::RecordNumber;
 use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
 use dafs_nfs_wire::nfs4;
@@ -35,6 +37,8 @@ use crate::guests::{GuestRead, GuestResult, GuestResults};
 use crate::meter::nfs::NfsClientNumbers;
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
+use crate::repeats::Known;
+use crate::requests::respond::ReplyStatus;
 
 /// The state of the service for NFS clients.
 pub(crate) struct Front {
@@ -176,12 +180,14 @@ impl Front {
         false
     }
 
-    /// Continues the calls whose operations on files have ended.
-    pub(super) fn take_results(&mut self, reactor: &mut Reactor<'_>) {
+    /// Continues the calls whose operations on files have ended. Returns true if there were any.
+    pub(super) fn take_results(&mut self, reactor: &mut Reactor<'_>) -> bool {
+        let mut is_any = false;
         while let Some((to, result)) =
             reactor.own.guest_results.as_mut().and_then(|results| results.pop())
         {
-            let Some((id, what)) = self.calls.end(to) else {
+            is_any = true;
+            let Some((mut id, what)) = self.calls.end(to) else {
                 // No call waits for this result any more, so the bytes of the read are released.
                 if let GuestResult::Read(read) = result {
                     reactor.on_loan_done(read.cookie);
@@ -189,16 +195,19 @@ impl Front {
                 continue;
             };
             self.count_waiting(id.link, false);
+            if let GuestResult::Intended(intent) = result {
+                id.intent = intent;
+            }
             let mut desk = self.desk();
             match what {
                 Suspended::V3(suspended) => {
                     let mut read = None;
                     let progress = v3::resume(&mut desk, reactor, id, suspended, result, &mut read);
-                    self.follow(reactor, id.link, progress, read.as_slice());
+                    self.follow(reactor, id, progress, read.as_slice());
                 }
                 Suspended::Side(pending) => {
                     let progress = side::resume(&mut desk, reactor, id, pending, result);
-                    self.follow(reactor, id.link, progress, &[]);
+                    self.follow(reactor, id, progress, &[]);
                 }
                 Suspended::V4(compound) => {
                     let ran = v4::resume(&mut desk, reactor, compound, result);
@@ -206,6 +215,7 @@ impl Front {
                 }
             }
         }
+        is_any
     }
 
     /// Sends the callbacks that clients must get now.
@@ -416,32 +426,72 @@ impl Front {
             return self.follow_compound(reactor, link, ran);
         }
         if side::versions(call.program).is_some() {
-            let mut desk = self.desk();
-            let progress = side::serve(&mut desk, reactor, &sender, call, reader);
-            return self.follow(reactor, link, progress, &[]);
+            let progress = side::serve(&mut self.desk(), reactor, &sender, call, reader);
+            return match progress {
+                Progress::Done => self.send(reactor, link, &[]),
+                Progress::Later => self.count_waiting(link, true),
+            };
         }
         let Sender { peer, credentials, .. } = sender;
+        let address = peer.address;
         let user = User { peer, credentials, client: ClientKey::NONE };
         let Some(user) = self.users.admit(reactor.shared, &user) else {
             calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
             return self.send(reactor, link, &[]);
         };
-        let id = CallId { link, xid, user };
+        let mut id = CallId::new(link, xid, user);
         if let Some(meter) = reactor.shared.meter.nfs() {
             match call.program == MOUNT3.number {
                 true => meter.count_mount(call.procedure),
                 false => meter.count_version_3(call.procedure),
             }
         }
-        let mut desk = self.desk();
-        let progress = if call.program == MOUNT3.number {
-            mount::serve(&mut desk, reactor, id, call.procedure, reader)
-        } else if call.program == NFSACL3.number {
-            v3::serve_acl(&mut desk, reactor, id, call.procedure, reader)
-        } else {
-            v3::serve(&mut desk, reactor, id, call.procedure, reader)
-        };
-        self.follow(reactor, link, progress, &[]);
+        if call.program == MOUNT3.number {
+            let progress = mount::serve(&mut self.desk(), reactor, id, call.procedure, reader);
+            return self.follow(reactor, id, progress, &[]);
+        }
+        if call.program == NFSACL3.number {
+            let procedure = call.procedure;
+            let progress = v3::serve_acl(&mut self.desk(), reactor, id, procedure, reader);
+            return self.follow(reactor, id, progress, &[]);
+        }
+        if let Ok(credential) = call.credential.credential() {
+            id.origin = v3::origin_of(address, call, &credential, reader.rest());
+        }
+        if id.origin.is_some() && self.is_repeat(reactor, id, call.procedure, reader) {
+            return;
+        }
+        let progress = v3::serve(&mut self.desk(), reactor, id, call.procedure, reader);
+        self.follow(reactor, id, progress, &[]);
+    }
+
+    /// Returns true if a call has arrived before. It then gets the first reply, when there is one.
+    fn is_repeat(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        id: CallId,
+        procedure: u32,
+        reader: &mut Reader<'_>,
+    ) -> bool {
+        let Some(origin) = id.origin else { return false };
+        if reactor.own.defect == Some(Defect::ExecuteRepeats) {
+            return false;
+        }
+        match reactor.shared.channels.guests_mut().repeats.begin(origin, id.link) {
+            Known::New => return false,
+            Known::Running => return true,
+            Known::Replied(reply) => {
+                calls::begin(&mut self.writer, id.xid);
+                self.writer.raw(reply);
+                self.send(reactor, id.link, &[]);
+            }
+            Known::Executed(done) => {
+                let done = done.clone();
+                v3::answer_again(&mut self.desk(), reactor, id, procedure, reader, &done);
+                self.end_once(reactor, id);
+            }
+        }
+        true
     }
 
     /// Returns the sender of a call; an error if its credentials are not accepted.
@@ -466,14 +516,44 @@ impl Front {
     fn follow(
         &mut self,
         reactor: &mut Reactor<'_>,
-        link: LinkId,
+        id: CallId,
         progress: Progress,
         reads: &[GuestRead],
     ) {
         match progress {
-            Progress::Done => self.send(reactor, link, reads),
-            Progress::Later => self.count_waiting(link, true),
+            Progress::Done if id.origin.is_some() => self.end_once(reactor, id),
+            Progress::Done => self.send(reactor, id.link, reads),
+            Progress::Later => self.count_waiting(id.link, true),
         }
+    }
+
+    /// Ends a call that must be executed once, whose reply is in the writer: journals the reply if
+    /// the call has an intent, and otherwise keeps it for a repeat and sends it.
+    fn end_once(&mut self, reactor: &mut Reactor<'_>, id: CallId) {
+        let Some(origin) = id.origin else { return };
+        let results = calls::results_of(self.writer.bytes());
+        // A client that is told to call again later does so with another number.
+        let is_kept = !results.is_none_or(|results| results.starts_with(&JUKEBOX));
+        let results = results.unwrap_or_default();
+        if id.intent.0 != 0 && is_kept {
+            let status = match results.starts_with(&[0; 4]) {
+                true => dafs_types::Status::Ok,
+                false => dafs_types::Status::ServerFault,
+            };
+            let reply = Suspended::V3(v3::Suspended::Reply(results.into()));
+            let to = self.calls.start(CallId { intent: RecordNumber(0), ..id }, reply);
+            reactor.conclude_for_guest(to, id.intent, ReplyStatus::now(status), results);
+            return self.count_waiting(id.link, true);
+        }
+        if id.intent.0 != 0 {
+            reactor.abandon_for_guest(id.intent);
+        }
+        let repeats = &mut reactor.shared.channels.guests_mut().repeats;
+        let link = match is_kept {
+            true => repeats.end(&origin, results),
+            false => repeats.forget(&origin),
+        };
+        self.send(reactor, link.unwrap_or(id.link), &[]);
     }
 
     /// Sends the reply that is in the writer. The payloads of the reply are the bytes of `reads`.
@@ -523,5 +603,7 @@ const CALLS_MAX: usize = 256;
 const UNSENT_BYTES_MAX: u64 = 8 << 20;
 /// The maximum number of calls that are executed before other reactors get a turn.
 const CALLS_IN_TURN: usize = 64;
+/// The status JUKEBOX of NFSv3, by which a client is told to call again later.
+const JUKEBOX: [u8; 4] = 10_008_u32.to_be_bytes();
 /// The number of the procedure COMPOUND of NFSv4.
 const PROCEDURE_COMPOUND: u32 = 1;

@@ -45,10 +45,14 @@ fn take_turn(reactor: &mut Reactor<'_>, front: &mut Front) -> Rest {
     reactor.begin_turn();
     let has_more = front.serve(reactor);
     let mut rest = reactor.end_guest_turn();
-    // The end of the turn may have completed jobs, so that calls can be finished.
-    front.take_results(reactor);
+    // The end of the turn may have completed jobs, so that calls can be finished. They may begin
+    // other jobs or write journal records, which the end of the next turn hands to the pool.
+    let has_continued = front.take_results(reactor);
     front.call_back(reactor);
-    if has_more || reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any()) {
+    if has_more
+        || has_continued
+        || reactor.own.guest_results.as_ref().is_some_and(|results| results.is_any())
+    {
         rest.pause = None;
     }
     rest

@@ -6,8 +6,8 @@
 //!   only a client that is alive sends requests.
 
 use dafs_filer::{
-    BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, NFS4_NAME_PREFIX, Party,
-    Principal,
+    BeginOutcome, ClientKey, EnterError, EnteringClient, FenceId, Filer, NFS4_NAME_PREFIX,
+    NLM_NAME_PREFIX, Party, Principal,
 };
 use dafs_types::{
     AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
@@ -370,7 +370,8 @@ impl Sessions {
     ) -> Result<ClientKey, Status> {
         let cold = self.cold(channel).ok_or(Status::IllegalState)?;
         let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
-        if session.client_name.starts_with(NFS4_NAME_PREFIX) {
+        let is_foreign = |prefix: &[u8]| session.client_name.starts_with(prefix);
+        if is_foreign(NFS4_NAME_PREFIX) || is_foreign(NLM_NAME_PREFIX) {
             return Err(Status::ClidInUse);
         }
         let id = session.client_id;

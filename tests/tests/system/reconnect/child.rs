@@ -1,6 +1,8 @@
 //! A server in a separate process that can be killed, stopped and restarted at the same addresses.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
 use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
-use dafs_server::{JournalConfig, Server, ServerConfig};
+use dafs_server::{Defect, JournalConfig, NfsConfig, NfsRules, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -17,10 +19,19 @@ use crate::fixture::{Transport, Watch, me, places, reactors};
 /// A server with its directory.
 pub(crate) struct ServerProcess {
     directory: tempfile::TempDir,
-    port: u16,
-    keeps_results: bool,
+    wanted: Wanted,
     child: Child,
     _watch: Watch,
+}
+
+/// What a server in a separate process is to do.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    port: u16,
+    keeps_results: bool,
+    /// The port for NFS clients.
+    nfs: Option<u16>,
+    defect: Option<Defect>,
 }
 
 impl ServerProcess {
@@ -31,15 +42,38 @@ impl ServerProcess {
 
     /// With `keeps_results` false, they are lost in a restart.
     pub(crate) fn start_with(keeps_results: bool) -> Self {
+        Self::start_as(Wanted { port: free_port(), keeps_results, nfs: None, defect: None })
+    }
+
+    /// Starts a server for NFS clients, with a journal. The server has a defect at first.
+    pub(crate) fn start_for_nfs(defect: Option<Defect>) -> Self {
+        let (port, nfs) = (free_port(), Some(free_port()));
+        Self::start_as(Wanted { port, keeps_results: true, nfs, defect })
+    }
+
+    fn start_as(wanted: Wanted) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        let port = free_port();
-        let child = spawn(directory.path(), port, keeps_results);
-        Self { directory, port, keeps_results, child, _watch: Watch::start() }
+        let child = spawn(directory.path(), wanted);
+        Self { directory, wanted, child, _watch: Watch::start() }
+    }
+
+    /// Returns the address for NFS clients.
+    pub(crate) fn nfs(&self) -> SocketAddr {
+        let port = self.wanted.nfs.expect("the server serves NFS clients");
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    /// Waits until the server has ended by a defect.
+    pub(crate) fn await_death(&mut self) {
+        // Without its standard input, the server would end in good order.
+        let _input = self.child.stdin.take();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status:?}");
     }
 
     pub(crate) fn address(&self, transport: Transport) -> Address {
-        places(self.directory.path(), self.port)[transport as usize].clone()
+        places(self.directory.path(), self.wanted.port)[transport as usize].clone()
     }
 
     /// Returns the local path of a served file.
@@ -53,9 +87,19 @@ impl ServerProcess {
         self.child.wait().unwrap();
     }
 
-    /// Restarts the server with the state that the previous incarnation left.
+    /// Restarts the server with the state that the previous incarnation left, and without a defect.
     pub(crate) fn revive(&mut self) {
-        self.child = spawn(self.directory.path(), self.port, self.keeps_results);
+        self.restart(None);
+    }
+
+    /// Restarts the server with a defect.
+    pub(crate) fn revive_with(&mut self, defect: Defect) {
+        self.restart(Some(defect));
+    }
+
+    fn restart(&mut self, defect: Option<Defect>) {
+        self.wanted.defect = defect;
+        self.child = spawn(self.directory.path(), self.wanted);
     }
 
     /// Stops the process for a while. None of its threads runs when this returns.
@@ -96,12 +140,15 @@ static PORTS_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts this test program with the server below as its only test. It ends with this process,
 /// which holds its standard input.
-fn spawn(directory: &Path, port: u16, keeps_results: bool) -> Child {
+fn spawn(directory: &Path, wanted: Wanted) -> Child {
+    let Wanted { port, keeps_results, nfs, defect } = wanted;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "reconnect::child::a_server_for_another_process"])
         .env(DIRECTORY, directory)
         .env(PORT, port.to_string())
         .env(KEEPS_RESULTS, keeps_results.to_string())
+        .env(NFS, nfs.map_or_else(String::new, |port| port.to_string()))
+        .env(DEFECT, defect.map_or_else(String::new, |defect| format!("{defect:?}")))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -116,6 +163,8 @@ fn spawn(directory: &Path, port: u16, keeps_results: bool) -> Child {
 const DIRECTORY: &str = "DAFS_TEST_SERVER_DIRECTORY";
 const PORT: &str = "DAFS_TEST_SERVER_PORT";
 const KEEPS_RESULTS: &str = "DAFS_TEST_SERVER_KEEPS_RESULTS";
+const NFS: &str = "DAFS_TEST_SERVER_NFS";
+const DEFECT: &str = "DAFS_TEST_SERVER_DEFECT";
 const READY: &str = "the server is ready";
 
 /// Not a test, but the server that others start as a separate process.
@@ -133,6 +182,15 @@ fn a_server_for_another_process() {
     config.sessions.client_channels = 4;
     config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);
+    if let Ok(port) = std::env::var(NFS).unwrap().parse::<u16>() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        config.nfs = Some(NfsConfig::at(vec![address]));
+        config.access.nfs = NfsRules::for_all(Vec::new(), true);
+    }
+    let defect = std::env::var(DEFECT).unwrap();
+    config.defect = [Defect::DieAfterIntent, Defect::DieBeforeOutcome, Defect::ExecuteRepeats]
+        .into_iter()
+        .find(|known| format!("{known:?}") == defect);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
         let storage = DirectoryStorage::open(directory.join("journal")).unwrap();
         let journal = JournalConfig {

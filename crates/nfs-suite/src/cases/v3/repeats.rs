@@ -47,68 +47,57 @@ pub(super) const CASES: &[Case] = &[
     v3("a repeated CREATE GUARDED succeeds", |b| {
         let put = create(b, "f");
         twice(b, 8, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated MKDIR succeeds", |b| {
         let put = Sattr::mode(0o755).put(at(&b.dir, "d"));
         twice(b, 9, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated SYMLINK succeeds", |b| {
         let put = Sattr::default().put(at(&b.dir, "l")).opaque("target");
         twice(b, 10, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated REMOVE succeeds", |b| {
         b.file("f")?;
         let put = at(&b.dir, "f");
         twice(b, 12, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated RMDIR succeeds", |b| {
         b.sub("d", 0o755)?;
         let put = at(&b.dir, "d");
         twice(b, 13, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated RENAME succeeds", |b| {
         b.file("f")?;
         let put = at(&b.dir, "f").opaque(&b.dir).opaque("g");
         twice(b, 14, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated LINK succeeds", |b| {
         let fh = b.file("f")?;
         let put = Put::new().opaque(&fh).opaque(&b.dir).opaque("g");
         twice(b, 15, put)?;
         same("the links", b.c.getattr(&fh)?.nlink, 2)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeated SETATTR with a guard succeeds", |b| {
         let fh = b.file("f")?;
         let (seconds, nanoseconds) = b.c.getattr(&fh)?.ctime;
         std::thread::sleep(std::time::Duration::from_millis(20));
         let put = Sattr::mode(0o600).put(Put::new().opaque(&fh));
         twice(b, 2, put.u32(1).u32(seconds).u32(nanoseconds))
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a REMOVE that is repeated on another connection succeeds", |b| {
         b.file("f")?;
         let put = at(&b.dir, "f");
         on_a_new_connection(b, 12, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a RENAME that is repeated on another connection succeeds", |b| {
         b.file("f")?;
         let put = at(&b.dir, "f").opaque(&b.dir).opaque("g");
         on_a_new_connection(b, 14, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a CREATE that is repeated on another connection succeeds", |b| {
         let put = create(b, "f");
         on_a_new_connection(b, 8, put)
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("the same identifier with another call is no repeat", |b| {
         b.file("f")?;
         b.file("g")?;
@@ -136,8 +125,7 @@ pub(super) const CASES: &[Case] = &[
             replies.push(get.option(Get::opaque)?.context("there is no handle")?);
         }
         same("the second handle", &replies[1], &replies[0])
-    })
-    .known("replies of version 3 are not kept yet"),
+    }),
     v3("a repeat that arrives before the first reply is not done twice", |b| {
         let dir = b.dir.clone();
         b.file("f")?;

@@ -89,7 +89,7 @@ pub(super) fn serve(
         cookie: decoded.cookie.into(),
         returns_by: decoded.returns_by,
     };
-    let id = |user| CallId { link: sender.link, xid, user };
+    let id = |user| CallId::new(sender.link, xid, user);
     match (step, user) {
         (Step::Done(results), None) => {
             conclude(desk, xid, &reply, &results);
@@ -271,6 +271,7 @@ impl Service<'_, '_, '_> {
             principal: &Principal::Anonymous,
             holder: FilerHolder::at(address),
             expects_record: false,
+            ends_reclaims_itself: false,
         });
         let client = entered.map_err(|_| LockStatus::DeniedNoLocks)?;
         if shared.filer.client_begin(client, now).is_refused {

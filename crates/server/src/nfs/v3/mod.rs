@@ -10,6 +10,7 @@ mod convert;
 mod data;
 mod listing;
 mod names;
+mod repeats;
 pub(super) mod suspended;
 
 use dafs_files::caller::Caller;
@@ -29,6 +30,7 @@ use convert::status_of;
 use suspended::Before;
 
 pub(super) use acl::serve as serve_acl;
+pub(super) use repeats::{answer_again, origin_of};
 pub(super) use suspended::Suspended;
 
 /// A call of one procedure, and everything that is needed to execute it.
@@ -54,6 +56,7 @@ pub(super) fn serve(
         calls::fail(desk.writer, id.xid, Outcome::ProcUnavail);
         return Progress::Done;
     };
+    let bytes = reader.rest();
     let Ok(arguments) = Arguments::decode(procedure, reader) else {
         calls::fail(desk.writer, id.xid, Outcome::GarbageArgs);
         return Progress::Done;
@@ -64,6 +67,9 @@ pub(super) fn serve(
     };
     calls::begin(desk.writer, id.xid);
     let mut service = Service { desk, reactor, id, by };
+    if service.must_wait(procedure, &arguments, bytes) {
+        return Progress::Later;
+    }
     match arguments {
         Arguments::Null(()) => {}
         Arguments::GetAttr(asked) => service.get_attributes(&asked),
@@ -101,6 +107,17 @@ pub(super) fn resume(
     result: GuestResult,
     read: &mut Option<GuestRead>,
 ) -> Progress {
+    let suspended = match (suspended, &result) {
+        (Suspended::Call(procedure, bytes), GuestResult::Free | GuestResult::Intended(_)) => {
+            return serve(desk, reactor, id, procedure, &mut Reader::new(&bytes));
+        }
+        (Suspended::Reply(reply), GuestResult::Durable) => {
+            calls::begin(desk.writer, id.xid);
+            desk.writer.raw(&reply);
+            return Progress::Done;
+        }
+        (suspended, _) => suspended,
+    };
     let guest = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller());
     let Some(by) = guest else {
         // The access rules have changed, and the user was not admitted according to the new rules.
@@ -139,8 +156,13 @@ pub(super) fn resume(
             };
             service.finish_create(&directory, before, created);
         }
-        // A reply of version 3 never waits for a journal record.
-        (_, GuestResult::Durable) => calls::fail(service.desk.writer, id.xid, Outcome::SystemErr),
+        (
+            Suspended::Call(..) | Suspended::Reply(_),
+            GuestResult::Outcome(_) | GuestResult::Durable | GuestResult::Free,
+        )
+        | (_, GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_)) => {
+            calls::fail(service.desk.writer, id.xid, Outcome::SystemErr);
+        }
         // Only a READ can have bytes as its result.
         (_, GuestResult::Read(found)) => {
             service.reactor.on_loan_done(found.cookie);

@@ -22,4 +22,8 @@ pub(in crate::nfs) enum Suspended {
     /// A CREATE of a file that exists and is being truncated: the file, its directory, and the
     /// directory's attributes before the call.
     Create(FileHandle, FileHandle, Before),
+    /// A call that was not executed yet: its procedure and its encoded arguments.
+    Call(u32, Box<[u8]>),
+    /// A call that was executed, and its reply without the header.
+    Reply(Box<[u8]>),
 }

@@ -68,7 +68,7 @@ pub(in crate::nfs) fn serve(
     let operations = call.reader().rest();
     let user = EndpointId::outside(0, 0, 1);
     let mut compound = Box::new(Compound {
-        id: CallId { link: sender.link, xid, user },
+        id: CallId::new(sender.link, xid, user),
         sender,
         call: CallFacts { minor, count: call.count(), bytes },
         left: call.count(),
@@ -104,8 +104,10 @@ pub(in crate::nfs) fn resume(
         return conclude(desk, reactor, compound);
     }
     let rest = std::mem::take(&mut compound.rest);
+    let is_free = matches!((&compound.awaits, &result), (Some(Awaits::Names), GuestResult::Free));
     let mut service = Service { desk, reactor, c: &mut compound };
-    let ran = match service.end_operation(result) {
+    let status = if is_free { Status::Ok } else { service.end_operation(result) };
+    let ran = match status {
         Status::Ok => service.run(&rest),
         status => service.finish(status),
     };
@@ -186,6 +188,11 @@ impl Service<'_, '_, '_> {
                     Err(_) => return self.fail(kind, Status::BadXdr),
                 },
             };
+            if self.must_wait(&operation) {
+                self.c.left += 1;
+                self.c.rest = operations.to_vec();
+                return Progress::Later;
+            }
             operations = reader.rest();
             let mark = self.mark();
             match self.execute(&operation, operations) {

@@ -187,7 +187,9 @@ impl Service<'_, '_, '_> {
         let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
         let outcome = match result {
             GuestResult::Outcome(outcome) => outcome,
-            GuestResult::Durable => return Status::ServerFault,
+            GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
+                return Status::ServerFault;
+            }
             GuestResult::Read(found) => match awaits {
                 Awaits::Read => return self.end_read(found),
                 Awaits::ReadPlus(offset) => return self.end_read_plus(offset, found),
@@ -209,7 +211,7 @@ impl Service<'_, '_, '_> {
             Awaits::Open(opening) => (Kind::Open, self.end_open(&opening, outcome)),
             Awaits::Close(state) => (Kind::Close, self.end_close(state, &outcome)),
             Awaits::Lock(state) => (Kind::Lock, self.end_lock(state, &outcome)),
-            Awaits::Record => return Status::Ok,
+            Awaits::Record | Awaits::Names => return Status::Ok,
         };
         if !status.is_ok() {
             self.push_failure(kind, status);

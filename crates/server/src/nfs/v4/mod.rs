@@ -20,6 +20,7 @@ mod names;
 mod opens;
 mod ranges;
 mod recalls;
+mod repeats;
 mod sessions;
 mod settings;
 pub(super) mod state;

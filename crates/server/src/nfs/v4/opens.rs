@@ -292,7 +292,7 @@ fn deny_of(asked: AskedDeny) -> Result<ShareDeny> {
 }
 
 /// Returns the way in which an OPEN creates its file, and the attributes that it sets.
-fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
+pub(super) fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
     Ok(match how {
         OpenHow::NoCreate => (Creation::NoCreate, Bitmap::default()),
         OpenHow::Create(CreateHow::Unchecked(given)) => {

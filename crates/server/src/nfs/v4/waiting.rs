@@ -98,6 +98,8 @@ pub(in crate::nfs) enum Awaits {
     Close(StateKey),
     /// The end of a LOCK that belongs to this lock state.
     Lock(StateKey),
+    /// The end of other requests that change the names that the next operation changes.
+    Names,
     /// The journal record that must be durable before the reply is sent. All operations have ended.
     Record,
 }
