@@ -99,11 +99,12 @@ impl Files<'_> {
         let after = self.record_client(by.party.client);
         let fresh = FreshOpen { file: &found.file, cached, handle, access };
         let delegation = match ask.claim {
-            Claim::Null { .. } => Ok(self.delegate(by, can_recall, &fresh)),
+            // An NFS client reclaims its delegation together with its open.
+            Claim::Null { .. } | Claim::Previous => Ok(self.delegate(by, can_recall, &fresh)),
             Claim::DelegatePrevious { .. } => {
                 self.claim_delegation(by, can_recall, &fresh).map(Some)
             }
-            Claim::DelegateCurrent { .. } | Claim::Previous | Claim::CreateUnlinked => Ok(None),
+            Claim::DelegateCurrent { .. } | Claim::CreateUnlinked => Ok(None),
         };
         if opened.reopened {
             // The filer has merged this open with an older open of the same owner. One CLOSE ends

@@ -4,8 +4,8 @@ use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{FileNumber, StateKey, Stateid4};
 use dafs_nfs_wire::nfs4::open::{
-    CloseArgs, CreateHow, OpenArgs, OpenClaim, OpenDone, OpenDowngradeArgs, OpenFlags, OpenHow,
-    ShareAccess as AskedAccess, ShareDeny as AskedDeny,
+    CloseArgs, CreateHow, DelegationType, OpenArgs, OpenClaim, OpenDone, OpenDowngradeArgs,
+    OpenFlags, OpenHow, ShareAccess as AskedAccess, ShareDeny as AskedDeny,
 };
 use dafs_nfs_wire::nfs4::types::check_name;
 use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, Status};
@@ -88,7 +88,12 @@ impl Service<'_, '_, '_> {
             key: None,
         };
         let by = self.by()?;
-        let can_recall = self.may_delegate(wanted.wishes, wanted.access);
+        // A client reclaims its delegation together with its open. Without the delegation it would
+        // lose the locks that it has kept to itself.
+        let can_recall = match &asked.claim {
+            OpenClaim::Previous(DelegationType::None) => false,
+            _ => self.may_delegate(wanted.wishes, wanted.access),
+        };
         let mut opened = self.reactor.files().open(&by, can_recall, &ask);
         if let Err(why) = &opened
             && self.end_courtesy_for(&asked.claim, &current, why)
