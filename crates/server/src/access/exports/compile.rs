@@ -36,7 +36,7 @@ pub struct SystemLookup;
 /// The rules of an exports file, and what could not be looked up.
 #[derive(Clone, Debug)]
 pub struct CompiledExports {
-    /// The rules.
+    /// The rules of the file, with names replaced by addresses.
     pub rules: NfsRules,
     /// Clients whose hosts or netgroups could not be looked up. The rules do not contain them, so
     /// these clients get nothing.
