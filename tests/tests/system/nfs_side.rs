@@ -1,17 +1,19 @@
 //! The programs beside NFS version 3: locks, notices of restarts, quotas.
 
+use std::net::UdpSocket;
+
 use dafs_client::{Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_nfs_suite::bench::{Bench, Target};
 use dafs_nfs_suite::nfs3;
 use dafs_nfs_suite::nfs4::ops::{self, Locker, lock_type};
 use dafs_nfs_suite::nlm::status::{BLOCKED, DENIED, GRACE, GRANTED, STALE};
 use dafs_nfs_suite::nlm::{Listener, Lock, MONITOR, Nlm, PROGRAM, STATE};
-use dafs_nfs_suite::rpc::{Auth, Call};
+use dafs_nfs_suite::rpc::{Auth, Call, results_of};
 use dafs_nfs_suite::status as nfs;
 use dafs_nfs_suite::suite::Protocol;
 use dafs_nfs_suite::xdr::{Get, Put};
 
-use crate::fixture::{Fixture, Transport, await_that};
+use crate::fixture::{Fixture, HANG, Transport, await_that};
 
 const PLAIN: LockOptions = LockOptions::from_bits(0).unwrap();
 const END: u64 = u64::MAX;
@@ -330,4 +332,40 @@ fn access_control_lists_are_set_and_shown_by_nfsacl() {
     assert_eq!(set_lists(&mut ann, &place.fh, (&masked, &default)), nfs::INVAL);
     let double = [&wanted[..], &wanted[..1]].concat();
     assert_eq!(set_lists(&mut ann, &place.fh, (&double, &none)), nfs::INVAL);
+}
+
+#[test]
+fn version_3_and_its_side_programs_are_served_by_udp() {
+    let Some(mut place) = place() else { return };
+    place.bench.c.write(&place.fh, 0, 2, &[7; 60_000]).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(HANG)).unwrap();
+    socket.connect(place.fixture.nfs()).unwrap();
+    let call = |program, version, procedure, arguments: Put| {
+        let call = Call::new(program, version, procedure, &Auth::user(0), arguments.0);
+        socket.send(&call.encode(procedure)).unwrap();
+        let mut reply = vec![0; 1 << 16];
+        let length = socket.recv(&mut reply).unwrap();
+        assert_eq!(Get(&reply).u32().unwrap(), procedure);
+        results_of(&reply[..length]).map(<[u8]>::to_vec)
+    };
+    assert!(call(100_003, 3, 0, Put::new()).unwrap().is_empty());
+    let attributes = call(100_003, 3, 1, Put::new().opaque(&place.fh)).unwrap();
+    assert_eq!(attributes[..4], [0; 4]);
+    // A READ, whose bytes come from the cache.
+    let read = call(100_003, 3, 6, Put::new().opaque(&place.fh).u64(0).u32(60_000)).unwrap();
+    assert!(read.ends_with(&[7; 60_000]));
+    let mounted = call(100_005, 3, 1, Put::new().opaque("/export")).unwrap();
+    assert_eq!(mounted[..4], [0; 4]);
+    let ann = place.host("ann");
+    let lock = ann.lock_arguments(&place.lock(1, true, 0, 0), false, false);
+    assert_eq!(call(PROGRAM, 4, 2, lock).unwrap(), Put::new().opaque("cookie").u32(GRANTED).0);
+    assert!(call(100_003, 4, 1, Put::new()).is_err(), "version 4 needs connections");
+    // A reply that does not fit a datagram is an error, and the next call is served.
+    place.bench.c.write(&place.fh, 0, 2, &[8; 100_000]).unwrap();
+    assert!(call(100_003, 3, 6, Put::new().opaque(&place.fh).u64(0).u32(100_000)).is_err());
+    // What is no call gets no reply.
+    socket.send(b"abc").unwrap();
+    socket.send(b"not a call").unwrap();
+    assert!(call(100_003, 3, 0, Put::new()).unwrap().is_empty());
 }

@@ -14,11 +14,12 @@
 //! - For each cookie of a reply there is one [`RecordEvent::Sent`], even if the connection breaks.
 //! - Nothing blocks except [`Records::wait`].
 
+mod datagrams;
 mod input;
 mod link;
 mod outgoing;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use dafs_memory::Memory;
 use rustix::event::epoll;
 
+use self::datagrams::{Datagram, DatagramSocket};
 use self::link::Link;
 use crate::spare::Spare;
 
@@ -57,6 +59,8 @@ pub enum RecordEvent {
         link: LinkId,
         /// The peer's address.
         peer: SocketAddr,
+        /// True if the connection stands for one datagram, and ends with the reply.
+        is_datagram: bool,
     },
     /// A record has arrived.
     Record {
@@ -108,7 +112,10 @@ pub struct Records {
     epoll: OwnedFd,
     config: RecordsConfig,
     listeners: Vec<Listener>,
+    datagram_sockets: Vec<DatagramSocket>,
     links: Vec<Option<Link>>,
+    /// The datagrams whose replies were not sent yet, by the index of their links.
+    datagrams: HashMap<LinkId, (Datagram, Instant)>,
     /// Indexes of `links` that are free.
     free: Vec<u32>,
     /// The generation of the next connection.
@@ -170,7 +177,9 @@ impl Records {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             config,
             listeners: Vec::new(),
+            datagram_sockets: Vec::new(),
             links: Vec::new(),
+            datagrams: HashMap::new(),
             free: Vec::new(),
             next: 1,
             count: 0,
@@ -192,6 +201,19 @@ impl Records {
         let token = LISTENERS | self.listeners.len() as u64;
         self.watch_as(socket.as_fd(), token)?;
         self.listeners.push(Listener { socket, address, spare: Spare::new() });
+        Ok(address)
+    }
+
+    /// Receives datagrams at an address. Returns the address with the port that the system chose.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
+    pub fn receive_datagrams(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let socket = DatagramSocket::bind(address)?;
+        let token = LISTENERS | DATAGRAMS | self.datagram_sockets.len() as u64;
+        self.watch_as(socket.socket.as_fd(), token)?;
+        let address = socket.address;
+        self.datagram_sockets.push(socket);
         Ok(address)
     }
 
@@ -238,6 +260,10 @@ impl Records {
                 is_other_ready = true;
                 continue;
             }
+            if token & (LISTENERS | DATAGRAMS) == LISTENERS | DATAGRAMS {
+                self.take_datagrams((token & !(LISTENERS | DATAGRAMS)) as usize);
+                continue;
+            }
             if token & LISTENERS != 0 {
                 self.accept((token & !LISTENERS) as usize);
                 continue;
@@ -280,6 +306,12 @@ impl Records {
         cookies: impl IntoIterator<Item = u64>,
     ) {
         let cookies = cookies.into_iter();
+        if let Some((datagram, _)) = self.datagrams.get_mut(&link) {
+            datagram.put(parts);
+            datagram.send();
+            self.events.extend(cookies.map(|cookie| RecordEvent::Sent { cookie }));
+            return self.close(link, "the datagram was answered");
+        }
         let Some(open) = get(&mut self.links, link) else {
             return self.events.extend(cookies.map(|cookie| RecordEvent::Sent { cookie }));
         };
@@ -319,6 +351,11 @@ impl Records {
 
     /// Closes a connection. Replies that the kernel has not accepted are dropped.
     pub fn close(&mut self, link: LinkId, reason: &'static str) {
+        if self.datagrams.remove(&link).is_some() {
+            self.free.push(link.index() as u32);
+            self.count -= 1;
+            return self.events.push_back(RecordEvent::Closed { link, reason });
+        }
         if get(&mut self.links, link).is_none() {
             return;
         }
@@ -340,6 +377,12 @@ impl Records {
         for link in late {
             self.close(link, "the peer does not read its replies");
         }
+        let is_old = |since: &Instant| *since + patience < now;
+        let old = self.datagrams.iter().filter(|(_, (_, since))| is_old(since));
+        let old: Vec<_> = old.map(|(link, _)| *link).collect();
+        for link in old {
+            self.close(link, "the datagram was not answered in time");
+        }
     }
 
     fn accept(&mut self, listener: usize) {
@@ -360,21 +403,44 @@ impl Records {
             // Without this option, small replies are delayed. If the call fails, nothing else is
             // affected.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-            let index = self.free.pop().unwrap_or(self.links.len() as u32);
-            let link = LinkId::new(index, self.next);
-            // Tokens with the highest bit set stand for listeners and other descriptors, so a
-            // connection's token must not have that bit.
-            self.next = self.next.wrapping_add(1) & GENERATIONS;
+            let link = self.new_link();
             if self.watch_as(socket.as_fd(), link.0).is_err() {
-                self.free.push(index);
+                self.free.push(link.index() as u32);
                 continue;
-            }
-            if self.links.len() <= link.index() {
-                self.links.resize_with(link.index() + 1, || None);
             }
             self.links[link.index()] = Some(Link::new(link, socket));
             self.count += 1;
-            self.events.push_back(RecordEvent::Opened { link, peer });
+            self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: false });
+        }
+    }
+
+    /// Returns the identifier for a new connection.
+    fn new_link(&mut self) -> LinkId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() as u32 - 1
+        });
+        let link = LinkId::new(index, self.next);
+        // Tokens with the highest bit set stand for listeners and other descriptors, so a
+        // connection's token must not have that bit.
+        self.next = self.next.wrapping_add(1) & GENERATIONS;
+        link
+    }
+
+    fn take_datagrams(&mut self, socket: usize) {
+        for _ in 0..DATAGRAMS_IN_TURN {
+            let Some(from) = self.datagram_sockets.get(socket) else { return };
+            let Some((length, datagram)) = from.receive(&mut self.scratch) else { return };
+            if self.count >= self.config.connections_max || self.datagrams.len() >= DATAGRAMS_MAX {
+                continue;
+            }
+            let (link, peer) = (self.new_link(), datagram.peer());
+            let mut bytes = self.buffers.pop().unwrap_or_default();
+            bytes.extend_from_slice(&self.scratch[..length]);
+            self.datagrams.insert(link, (datagram, Instant::now()));
+            self.count += 1;
+            self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: true });
+            self.events.push_back(RecordEvent::Record { link, bytes });
         }
     }
 
@@ -403,6 +469,12 @@ fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
 
 /// The bit that is set in the tokens of listeners; the other bits are the listener's index.
 const LISTENERS: u64 = 1 << 63;
+/// The bit that is set, with [`LISTENERS`], in the tokens of sockets that receive datagrams.
+const DATAGRAMS: u64 = 1 << 62;
+/// The maximum number of datagrams received before other connections are served again.
+const DATAGRAMS_IN_TURN: usize = 64;
+/// The maximum number of datagrams that wait for their replies.
+const DATAGRAMS_MAX: usize = 1024;
 /// The token of descriptors that are only watched, so that [`Records::wait`] returns.
 const OTHER: u64 = u64::MAX;
 /// The mask of generations, which keeps them out of the bits of [`LISTENERS`].

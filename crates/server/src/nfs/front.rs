@@ -58,6 +58,8 @@ pub(crate) struct Front {
 struct Link {
     id: LinkId,
     address: SocketAddr,
+    /// True if the connection stands for one datagram.
+    is_datagram: bool,
     /// The facts about the client. `None` while its name is looked up; the server does not read
     /// from the connection then.
     peer: Option<NfsPeer>,
@@ -89,7 +91,11 @@ impl Front {
         let mut records = Records::new(limits).map_err(system("creating the NFS interface"))?;
         records.watch(interface).map_err(system("watching the transport interface"))?;
         for address in &config.listen {
-            records.listen(*address).map_err(system("listening for NFS clients"))?;
+            let bound = records.listen(*address);
+            let bound = bound.map_err(system("listening for NFS clients"))?;
+            if let Err(error) = records.receive_datagrams(bound) {
+                tracing::warn!(address = %bound, %error, "NFS clients are not served by UDP");
+            }
         }
         Ok(Self {
             records,
@@ -159,7 +165,9 @@ impl Front {
         let mut served = 0;
         while let Some(event) = self.records.next_event() {
             match event {
-                RecordEvent::Opened { link, peer } => self.open(reactor, link, peer),
+                RecordEvent::Opened { link, peer, is_datagram } => {
+                    self.open(reactor, link, (peer, is_datagram));
+                }
                 RecordEvent::Record { link, bytes } => {
                     self.take_record(reactor, link, bytes);
                     served += 1;
@@ -245,7 +253,12 @@ impl Front {
         }
     }
 
-    fn open(&mut self, reactor: &mut Reactor<'_>, id: LinkId, address: SocketAddr) {
+    fn open(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        id: LinkId,
+        (address, is_datagram): (SocketAddr, bool),
+    ) {
         tracing::debug!(%address, "an NFS client has connected");
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
@@ -253,6 +266,7 @@ impl Front {
         self.links[id.index()] = Some(Link {
             id,
             address,
+            is_datagram,
             peer: None,
             is_let_in: false,
             calls: (0, 0),
@@ -355,6 +369,10 @@ impl Front {
             link.calls.1 += bytes.len() as u64;
         }
         let mut reader = Reader::new(bytes);
+        // The address in a datagram may be false, so only those who are let in get replies.
+        if self.link(link).is_some_and(|link| link.is_datagram && !link.is_let_in) {
+            return self.records.close(link, "a datagram from a client that is not let in");
+        }
         match decode_call(&mut reader) {
             Ok(call) => self.on_call(reactor, link, &call, &mut reader),
             Err(CallError::Refuse(refused)) => {
@@ -380,7 +398,10 @@ impl Front {
         reader: &mut Reader<'_>,
     ) {
         let xid = call.xid;
+        let is_datagram = self.link(link).is_some_and(|link| link.is_datagram);
         let versions = match call.program {
+            // Version 4 needs connections.
+            program if program == NFS3.number && is_datagram => (NFS3.version, NFS3.version),
             program if program == NFS3.number => (NFS3.version, nfs4::NFS4.version),
             program if program == MOUNT3.number => (MOUNT3.version, MOUNT3.version),
             program if program == NFSACL3.number => (NFSACL3.version, NFSACL3.version),
