@@ -309,3 +309,27 @@ fn the_machine_credential_protects_what_the_client_asked_for() {
     let unbound = world.state.sequence(&ask(session.session, 1, 1), &elsewhere, world.now);
     assert_eq!(unbound, Err(Nfs4Error::ConnNotBound));
 }
+
+#[test]
+fn another_host_cannot_act_for_a_client() {
+    let mut world = World::new();
+    let (first, session) = world.client("a");
+    let stranger = Caller { peer: PeerId(2), ..caller(ROOT) };
+    let now = world.now;
+    let state = &mut world.state;
+    let attempt = create_ask(first.id, session.sequence + 1);
+    assert_eq!(state.create_session(&attempt, &stranger, 1, now), Err(Nfs4Error::ClidInUse));
+    let repeated = create_ask(first.id, session.sequence);
+    assert_eq!(state.create_session(&repeated, &stranger, 1, now), Err(Nfs4Error::ClidInUse));
+    assert_eq!(state.destroy_client(first.id, &stranger), Err(Nfs4Error::WrongCred));
+    let restarted = ExchangeId {
+        owner: b"a",
+        verifier: Verifier([9; 8]),
+        flags: 0,
+        protection: ProtectionAsk::None,
+    };
+    assert_eq!(state.exchange_id(&restarted, &stranger, now), Err(Nfs4Error::ClidInUse));
+    // The client itself may reach the server from another address.
+    let same = ExchangeId { verifier: Verifier([1; 8]), ..restarted };
+    assert_eq!(state.exchange_id(&same, &stranger, now).map(|found| found.id), Ok(first.id));
+}

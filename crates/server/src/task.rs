@@ -43,7 +43,10 @@ impl Buffers {
 pub(crate) enum ReadTarget {
     Inline,
     /// The code of a guest's protocol, which sends the bytes itself.
-    Guest,
+    Guest {
+        /// The number of times that the read has started over because bytes were not cached.
+        looks: u32,
+    },
     Direct(Buffers),
     /// The client's buffers, and the bytes gathered so far, in a session with checksums. The bytes
     /// are gathered before the transfer, because a write could change the cached bytes between the

@@ -21,9 +21,11 @@ use crate::task::{Task, Wait, Work, WriteSource};
 use crate::waiting::fencing::draining::UnderWay;
 
 impl Reactor<'_> {
-    /// Handles the results of finished jobs.
+    /// Handles the results of finished jobs. Results of jobs that are submitted meanwhile wait for
+    /// the next turn, so that a turn ends. Each result wakes the reactor, so there is a next turn.
     pub(crate) fn take_done(&mut self) {
-        while let Some(done) = self.shared.pool.take() {
+        for _ in 0..self.shared.pool.results_max() {
+            let Some(done) = self.shared.pool.take() else { return };
             self.on_done(done);
         }
     }

@@ -7,9 +7,7 @@
 //! Invariant: the number of fragments of a record is limited, so that a peer cannot keep the parser
 //! busy with empty fragments.
 
-use std::collections::VecDeque;
-
-use super::{LinkId, RecordEvent};
+use super::inbox::Inbox;
 
 /// The state of a record that is arriving.
 #[derive(Debug, Default)]
@@ -26,13 +24,17 @@ pub(super) struct Input {
 
 /// The destination of complete records.
 pub(super) struct Sink<'a> {
-    pub events: &'a mut VecDeque<RecordEvent>,
+    pub inbox: &'a mut Inbox,
     pub buffers: &'a mut Vec<Vec<u8>>,
-    pub link: LinkId,
     pub bytes_max: usize,
 }
 
 impl Input {
+    /// Returns true if a record has begun to arrive and is not complete.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.mark_length > 0 || self.fragments > 0
+    }
+
     /// Returns the buffer into which the next bytes of the fragment can be read, and the number of
     /// bytes for which the buffer has space, which is at least `least`. Returns `None` if fewer
     /// than `least` bytes of the fragment are missing.
@@ -110,7 +112,7 @@ impl Input {
         self.is_last = false;
         self.fragments = 0;
         let bytes = std::mem::take(&mut self.record);
-        sink.events.push_back(RecordEvent::Record { link: sink.link, bytes });
+        sink.inbox.push(bytes);
     }
 }
 
@@ -125,20 +127,19 @@ const DIRECT_BYTES_MAX: usize = 256 << 10;
 mod tests {
     use super::*;
 
+    fn all_of(mut inbox: Inbox) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| inbox.pop()).collect()
+    }
+
     fn records(stream: &[u8], cut: usize) -> Result<Vec<Vec<u8>>, &'static str> {
-        let (mut events, mut buffers) = (VecDeque::new(), Vec::new());
+        let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
         let mut input = Input::default();
         for part in stream.chunks(cut) {
-            let link = LinkId::new(0, 1);
-            let mut sink =
-                Sink { events: &mut events, buffers: &mut buffers, link, bytes_max: 1000 };
+            let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
             input.take(part, &mut sink)?;
         }
-        let bytes = |event| match event {
-            RecordEvent::Record { bytes, .. } => bytes,
-            other => panic!("{other:?}"),
-        };
-        Ok(events.into_iter().map(bytes).collect())
+        assert!(!input.is_incomplete());
+        Ok(all_of(inbox))
     }
 
     fn fragment(is_last: bool, bytes: &[u8]) -> Vec<u8> {
@@ -175,21 +176,17 @@ mod tests {
 
     #[test]
     fn a_long_fragment_can_be_read_into_its_record() {
-        let (mut events, mut buffers) = (VecDeque::new(), Vec::new());
-        let mut sink = Sink {
-            events: &mut events,
-            buffers: &mut buffers,
-            link: LinkId::new(0, 1),
-            bytes_max: 1000,
-        };
+        let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
+        let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
         let mut input = Input::default();
         input.take(&fragment(true, &[5; 800])[..14], &mut sink).unwrap();
         assert!(input.direct(791).is_none());
         let (buffer, room) = input.direct(790).unwrap();
         assert_eq!(room, 790);
         buffer.extend_from_slice(&[5; 790]);
+        assert!(input.is_incomplete());
         input.took(790, &mut sink);
-        let Some(RecordEvent::Record { bytes, .. }) = events.pop_front() else { panic!() };
-        assert_eq!(bytes, [5; 800]);
+        assert!(!input.is_incomplete());
+        assert_eq!(all_of(inbox), [[5; 800]]);
     }
 }

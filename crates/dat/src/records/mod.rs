@@ -12,9 +12,12 @@
 //! - A record is delivered completely or not at all, and never exceeds the configured length.
 //! - Memory for a record is allocated as its bytes arrive, not when its length arrives.
 //! - For each cookie of a reply there is one [`RecordEvent::Sent`], even if the connection breaks.
+//! - Records wait in the queue of their connection, whose length is limited. When the queue is full,
+//!   the connection is not read. The connections take turns, so that none delays the others.
 //! - Nothing blocks except [`Records::wait`].
 
 mod datagrams;
+mod inbox;
 mod input;
 mod link;
 mod outgoing;
@@ -23,7 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -41,8 +44,11 @@ pub struct RecordsConfig {
     pub record_bytes_max: usize,
     /// The maximum number of connections. A connection beyond this number is closed immediately.
     pub connections_max: usize,
-    /// The time after which a connection is closed because its peer has read nothing of a pending
-    /// reply.
+    /// The maximum number of connections of one address. All addresses of an IPv6 network with a
+    /// prefix of 64 bits count as one.
+    pub connections_per_address_max: usize,
+    /// A connection is closed if its peer reads pending replies more slowly than 64 KiB/s for this
+    /// time, or if a record is incomplete for this time.
     pub patience: Duration,
 }
 
@@ -121,8 +127,16 @@ pub struct Records {
     /// The generation of the next connection.
     next: u32,
     count: usize,
+    /// The number of connections of each address.
+    addresses: HashMap<IpAddr, usize>,
+    /// The connections that have records in their queues and are not paused, in the order in which
+    /// they take turns.
+    ready: VecDeque<LinkId>,
+    /// The number of bytes of replies that the kernel has not accepted yet.
+    unsent: u64,
     /// The connections that have replies to be written to the socket.
     unflushed: Vec<LinkId>,
+    /// The events that are not records.
     events: VecDeque<RecordEvent>,
     /// Buffers of earlier records, which later records reuse.
     buffers: Vec<Vec<u8>>,
@@ -183,6 +197,9 @@ impl Records {
             free: Vec::new(),
             next: 1,
             count: 0,
+            addresses: HashMap::new(),
+            ready: VecDeque::new(),
+            unsent: 0,
             unflushed: Vec::new(),
             events: VecDeque::new(),
             buffers: Vec::new(),
@@ -246,7 +263,8 @@ impl Records {
     /// events. Returns true if the descriptor given to [`Records::watch`] is readable.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         self.flush();
-        let timeout = if self.events.is_empty() { timeout } else { Duration::ZERO };
+        let has_events = !self.events.is_empty() || !self.ready.is_empty();
+        let timeout = if has_events { Duration::ZERO } else { timeout };
         let timeout = rustix::time::Timespec::try_from(timeout).ok();
         let mut ready = [const { MaybeUninit::uninit() }; READY_MAX];
         // A failure leaves no event; the next wait repeats the call.
@@ -282,9 +300,31 @@ impl Records {
         is_other_ready
     }
 
-    /// Removes and returns the oldest event.
+    /// Removes and returns the next event. Events other than records come first. The connections
+    /// take turns with their records.
     pub fn next_event(&mut self) -> Option<RecordEvent> {
-        self.events.pop_front()
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(link) = self.ready.pop_front() {
+            let Self { links, epoll, ready, .. } = self;
+            let Some(open) = get(links, link) else { continue };
+            open.is_ready = false;
+            if open.is_paused {
+                continue;
+            }
+            let Some(bytes) = open.inbox.pop() else { continue };
+            if !open.inbox.is_empty() {
+                open.is_ready = true;
+                ready.push_back(link);
+            }
+            open.update_interest(epoll);
+            if let Some(reason) = open.ending() {
+                self.close(link, reason);
+            }
+            return Some(RecordEvent::Record { link, bytes });
+        }
+        None
     }
 
     /// Returns the buffer of a record to this value, which reuses it for another record.
@@ -315,7 +355,9 @@ impl Records {
         let Some(open) = get(&mut self.links, link) else {
             return self.events.extend(cookies.map(|cookie| RecordEvent::Sent { cookie }));
         };
+        let before = open.outgoing.unsent();
         open.outgoing.put(parts, cookies);
+        self.unsent += open.outgoing.unsent() - before;
         if !open.is_unflushed {
             open.is_unflushed = true;
             self.unflushed.push(link);
@@ -329,6 +371,13 @@ impl Records {
         open.filter(|open| open.id == link).map_or(0, |open| open.outgoing.unsent())
     }
 
+    /// Returns the number of bytes of replies, of all connections, that the kernel has not accepted
+    /// yet.
+    #[must_use]
+    pub fn unsent_total(&self) -> u64 {
+        self.unsent
+    }
+
     /// Writes pending replies to their sockets, as far as the kernel accepts them.
     pub fn flush(&mut self) {
         while let Some(link) = self.unflushed.pop() {
@@ -339,12 +388,14 @@ impl Records {
         }
     }
 
-    /// Stops reading from a connection, or starts to read again. While a connection is not read,
-    /// its peer can send only until the buffers of the sockets are full.
+    /// Stops reading from a connection, or starts to read again. [`Records::next_event`] returns no
+    /// records of a paused connection. While a connection is not read, its peer can send only until
+    /// the buffers of the sockets are full.
     pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
-        let Self { epoll, links, .. } = self;
+        let Self { epoll, links, ready, .. } = self;
         if let Some(open) = get(links, link) {
             open.is_paused = is_paused;
+            open.list_if_ready(ready);
             open.update_interest(epoll);
         }
     }
@@ -360,22 +411,35 @@ impl Records {
             return;
         }
         if let Some(mut open) = self.links[link.index()].take() {
+            self.unsent -= open.outgoing.unsent();
             open.outgoing.abandon(&mut self.events);
+            let address = network_of(open.address);
+            if let Some(count) = self.addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.addresses.remove(&address);
+                }
+            }
             self.free.push(link.index() as u32);
             self.count -= 1;
             self.events.push_back(RecordEvent::Closed { link, reason });
         }
     }
 
-    /// Closes the connections whose peers have read nothing of a pending reply for too long. The
-    /// caller must call this regularly, for example once a second.
+    /// Closes the connections whose peers read pending replies too slowly or do not complete a
+    /// record. The caller must call this regularly, for example once a second.
     pub fn tick(&mut self, now: Instant) {
         let patience = self.config.patience;
-        let is_late = |open: &&Link| open.stalled_since.is_some_and(|since| since + patience < now);
-        let late: Vec<_> =
-            self.links.iter().flatten().filter(is_late).map(|open| open.id).collect();
-        for link in late {
-            self.close(link, "the peer does not read its replies");
+        let is_late = |since: Option<Instant>| since.is_some_and(|since| since + patience < now);
+        let reason = |open: &Link| {
+            if is_late(open.stalled_since) {
+                return Some("the peer does not read its replies");
+            }
+            is_late(open.incomplete_since).then_some("the peer does not complete a record")
+        };
+        let late = self.links.iter().flatten().filter_map(|open| Some((open.id, reason(open)?)));
+        for (link, reason) in late.collect::<Vec<_>>() {
+            self.close(link, reason);
         }
         let is_old = |since: &Instant| *since + patience < now;
         let old = self.datagrams.iter().filter(|(_, (_, since))| is_old(since));
@@ -397,7 +461,11 @@ impl Records {
                 return;
             };
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(*address);
-            if self.count >= self.config.connections_max {
+            let network = network_of(peer.ip());
+            let of_network = self.addresses.get(&network).copied().unwrap_or(0);
+            if self.count >= self.config.connections_max
+                || of_network >= self.config.connections_per_address_max
+            {
                 continue;
             }
             // Without this option, small replies are delayed. If the call fails, nothing else is
@@ -408,8 +476,9 @@ impl Records {
                 self.free.push(link.index() as u32);
                 continue;
             }
-            self.links[link.index()] = Some(Link::new(link, socket));
+            self.links[link.index()] = Some(Link::new(link, socket, peer.ip()));
             self.count += 1;
+            *self.addresses.entry(network).or_default() += 1;
             self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: false });
         }
     }
@@ -445,18 +514,25 @@ impl Records {
     }
 
     fn receive(&mut self, link: LinkId) {
-        let Self { links, events, buffers, scratch, config, .. } = self;
+        let Self { epoll, links, ready, buffers, scratch, config, .. } = self;
         let Some(open) = get(links, link) else { return };
-        let mut sink = input::Sink { events, buffers, link, bytes_max: config.record_bytes_max };
-        if let Err(reason) = open.receive(scratch, &mut sink) {
-            self.close(link, reason);
+        let received = open.receive(scratch, buffers, config.record_bytes_max);
+        open.list_if_ready(ready);
+        match received {
+            Ok(()) => open.update_interest(epoll),
+            // The records that have arrived before are delivered first.
+            Err(reason) if !open.inbox.is_empty() => open.end(epoll, reason),
+            Err(reason) => self.close(link, reason),
         }
     }
 
     fn transmit(&mut self, link: LinkId) {
-        let Self { epoll, links, events, .. } = self;
+        let Self { epoll, links, events, unsent, .. } = self;
         let Some(open) = get(links, link) else { return };
-        match open.transmit(events) {
+        let before = open.outgoing.unsent();
+        let transmitted = open.transmit(events);
+        *unsent -= before - open.outgoing.unsent();
+        match transmitted {
             Ok(()) => open.update_interest(epoll),
             Err(reason) => self.close(link, reason),
         }
@@ -465,6 +541,17 @@ impl Records {
 
 fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
     links.get_mut(link.index())?.as_mut().filter(|open| open.id == link)
+}
+
+/// Returns the address for which connections are counted.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
+        }
+        address => address,
+    }
 }
 
 /// The bit that is set in the tokens of listeners; the other bits are the listener's index.

@@ -11,7 +11,12 @@ use dafs_memory::{Memory, Pages};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn config() -> RecordsConfig {
-    RecordsConfig { record_bytes_max: 1 << 20, connections_max: 4, patience: PATIENCE }
+    RecordsConfig {
+        record_bytes_max: 1 << 20,
+        connections_max: 4,
+        connections_per_address_max: 4,
+        patience: PATIENCE,
+    }
 }
 
 fn listening(config: RecordsConfig) -> (Records, SocketAddr) {
@@ -190,4 +195,104 @@ fn a_paused_connection_is_not_read() {
     assert!(records.next_event().is_none());
     records.set_paused(link, false);
     assert!(matches!(next(&mut records), RecordEvent::Record { bytes, .. } if bytes == b"later"));
+}
+
+#[test]
+fn a_flood_of_records_is_not_read_and_delays_nobody() {
+    let (mut records, address) = listening(config());
+    let mut flood = TcpStream::connect(address).unwrap();
+    flood.set_nonblocking(true).unwrap();
+    let flooding = opened(&mut records);
+    let bytes = record(&[7; 1000]).repeat(64);
+    let mut sent = 0;
+    // The sender stops when the queue and the buffers of the sockets are full.
+    loop {
+        match flood.write(&bytes) {
+            Ok(count) => sent += count,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                let is_any_taken = (0..8).any(|_| {
+                    records.wait(Duration::from_millis(10));
+                    flood.write(&bytes).is_ok_and(|count| {
+                        sent += count;
+                        true
+                    })
+                });
+                if !is_any_taken {
+                    break;
+                }
+            }
+        }
+        assert!(sent < 64 << 20, "the server has taken {sent} bytes without an end");
+    }
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(&record(b"one")).unwrap();
+    // The connections take turns, so few records of the flood precede that of the other.
+    let (mut before, mut second) = (0, None);
+    loop {
+        records.wait(Duration::ZERO);
+        match next(&mut records) {
+            RecordEvent::Opened { link, .. } => second = Some(link),
+            RecordEvent::Record { link, bytes } if Some(link) == second => {
+                assert_eq!(bytes, b"one");
+                break;
+            }
+            RecordEvent::Record { link, .. } if link == flooding => before += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(before < 200, "the flood delays the other connection");
+    }
+}
+
+#[test]
+fn records_before_the_end_of_a_connection_are_delivered() {
+    let (mut records, address) = listening(config());
+    let mut stream = TcpStream::connect(address).unwrap();
+    let link = opened(&mut records);
+    stream.write_all(&[record(b"one"), record(b"two")].concat()).unwrap();
+    drop(stream);
+    for expected in [b"one", b"two"] {
+        match next(&mut records) {
+            RecordEvent::Record { bytes, .. } => assert_eq!(bytes, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(next(&mut records), RecordEvent::Closed { link: ended, .. } if ended == link));
+}
+
+#[test]
+fn a_record_that_is_never_completed_ends_its_connection() {
+    let patience = Duration::from_millis(1);
+    let (mut records, address) = listening(RecordsConfig { patience, ..config() });
+    let mut stream = TcpStream::connect(address).unwrap();
+    let link = opened(&mut records);
+    stream.write_all(&record(&[1; 500])[..100]).unwrap();
+    let begin = Instant::now();
+    loop {
+        records.wait(Duration::from_millis(1));
+        records.tick(Instant::now());
+        match records.next_event() {
+            Some(RecordEvent::Closed { link: ended, reason }) => {
+                assert_eq!((ended, reason), (link, "the peer does not complete a record"));
+                break;
+            }
+            Some(other) => panic!("{other:?}"),
+            None => assert!(begin.elapsed() < PATIENCE, "the connection is still open"),
+        }
+    }
+}
+
+#[test]
+fn an_address_has_a_share_of_the_connections() {
+    let limits = RecordsConfig { connections_per_address_max: 2, ..config() };
+    let (mut records, address) = listening(limits);
+    let mut streams: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let first = opened(&mut records);
+    opened(&mut records);
+    records.wait(Duration::from_millis(1));
+    assert_eq!(streams[2].read(&mut [0; 1]).unwrap(), 0, "the third connection is closed");
+    records.close(first, "the test ends it");
+    assert!(matches!(next(&mut records), RecordEvent::Closed { .. }));
+    streams.push(TcpStream::connect(address).unwrap());
+    opened(&mut records);
 }

@@ -31,7 +31,7 @@ impl Clients {
     /// # Errors
     /// STALE_CLIENTID for an unknown client; SEQ_MISORDERED if the sequence number is neither the
     /// last one nor the next one; WRONG_CRED if the client's machine credential is required;
-    /// CLID_INUSE if the EXCHANGE_ID or the repeated request came from another principal; DELAY
+    /// CLID_INUSE if the EXCHANGE_ID or the repeated request came from another client; DELAY
     /// while requests of the client's previous incarnation are in progress.
     pub fn check_create(
         &self,
@@ -42,6 +42,11 @@ impl Clients {
         let key = self.find(id)?;
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
         client.protection.check(OperationNumber::CREATE_SESSION, &client.principal, caller)?;
+        // A sender that has guessed the client's id must not create sessions of the client. Users
+        // that their hosts name without proof count only together with the host.
+        if !client.is_from(caller) {
+            return Err(Nfs4Error::ClidInUse);
+        }
         if sequence == client.sequence {
             // Until a CREATE_SESSION has succeeded, a request with the last sequence number repeats
             // a request that has failed.
@@ -89,11 +94,14 @@ impl Clients {
     ///
     /// # Errors
     /// STALE_CLIENTID for an unknown client; WRONG_CRED if the client's machine credential is
-    /// required; CLIENTID_BUSY if the client has sessions or state.
+    /// required or the request comes from another client; CLIENTID_BUSY if the client has sessions or state.
     pub fn destroy(&mut self, id: ClientId, caller: &Caller<'_>) -> Result<(), Nfs4Error> {
         let key = self.find(id)?;
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;
         client.protection.check(OperationNumber::DESTROY_CLIENTID, &client.principal, caller)?;
+        if !client.is_from(caller) {
+            return Err(Nfs4Error::WrongCred);
+        }
         if client.has_state() || client.running > 0 {
             return Err(Nfs4Error::ClientIdBusy);
         }

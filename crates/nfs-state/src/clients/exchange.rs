@@ -153,6 +153,10 @@ impl Clients {
         // same server. Case 5: the client has restarted. The old record stays until CREATE_SESSION
         // confirms the new one.
         let is_same = client.verifier == ask.verifier;
+        // Without proof of its identity, another host cannot claim to be the client, restarted.
+        if !is_same && !client.is_from(caller) && !self.has_lapsed(client, now) {
+            return Err(Nfs4Error::ClidInUse);
+        }
         Ok(is_same.then(|| exchanged(key, client)))
     }
 

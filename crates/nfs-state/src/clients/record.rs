@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::created::CreatedSession;
 use crate::keys::{ClientKey, SessionKey};
-use crate::peer::{PeerId, Principal, Protection};
+use crate::peer::{Caller, PeerId, Principal, Protection};
 
 /// The record of one incarnation of a client: the owner and verifier of its EXCHANGE_ID, and
 /// everything that belongs to that incarnation.
@@ -50,6 +50,13 @@ pub(crate) struct RevokedStates {
 }
 
 impl Client {
+    /// Returns true if the sender of a request may be the client itself: it has proved that it is
+    /// the client's principal, or it is at the client's address.
+    pub(crate) fn is_from(&self, caller: &Caller<'_>) -> bool {
+        let is_proved = matches!(self.principal, Principal::Certified { .. } | Principal::Gss(_));
+        self.peer == caller.peer || is_proved && self.principal == *caller.principal
+    }
+
     /// Returns true if the client has sessions or state, which it would lose with its record.
     pub(crate) fn has_state(&self) -> bool {
         !self.sessions.is_empty() || self.states > 0

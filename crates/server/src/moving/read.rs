@@ -76,7 +76,7 @@ impl Reactor<'_> {
     /// Starts a read of a guest. The result of the read is added to
     /// [`crate::guests::GuestResults`].
     pub(crate) fn read_for_guest(&mut self, to: ReplyTo, reading: Reading) {
-        self.start_read(to, ReadTask { reading, target: ReadTarget::Guest });
+        self.start_read(to, ReadTask { reading, target: ReadTarget::Guest { looks: 0 } });
     }
 
     /// Starts a read and replies immediately if all bytes are cached. On a miss the read becomes a
@@ -168,7 +168,7 @@ impl Reactor<'_> {
                     if matches!(task.target, ReadTarget::Direct(_)) {
                         self.place(answer, task, length, &mut pieces);
                     } else if length == 0
-                        && matches!(task.target, ReadTarget::Inline | ReadTarget::Guest)
+                        && matches!(task.target, ReadTarget::Inline | ReadTarget::Guest { .. })
                     {
                         // The read consists of more pieces than a reply can gather. Returning fewer
                         // bytes is allowed, because inline reads are small and guests ask again.
@@ -177,8 +177,16 @@ impl Reactor<'_> {
                 }
                 Look::Needs(need) => {
                     if let Some(wait) = self.meet(need) {
+                        if let ReadTarget::Guest { looks } = &mut task.target {
+                            *looks += 1;
+                            if *looks > GUEST_LOOKS_MAX && !pieces.is_empty() {
+                                // The cache has no room for the whole read, so that its first bytes
+                                // are removed before its last bytes arrive.
+                                return self.finish_read(answer, task, &mut pieces, false);
+                            }
+                        }
                         // An inline read starts over, so the pieces found so far are released.
-                        if matches!(task.target, ReadTarget::Inline | ReadTarget::Guest) {
+                        if matches!(task.target, ReadTarget::Inline | ReadTarget::Guest { .. }) {
                             task.reading.done = 0;
                         }
                         self.unpin_all(&mut pieces);
@@ -217,7 +225,7 @@ impl Reactor<'_> {
                     Err(status) => Step::failed(status),
                 }
             }
-            ReadTarget::Guest => {
+            ReadTarget::Guest { .. } => {
                 let found = pieces.iter().map(|piece| (piece.offset, piece.length)).collect();
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
                 let cookie = self.lend(answer, pieces, length);
@@ -349,3 +357,6 @@ impl Reactor<'_> {
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
 /// The length in bytes of the header and fixed section of READ_INLINE's results.
 const INLINE_READ_HEAD: usize = 48;
+/// The number of times that a read of a guest starts over because bytes are not cached. After that,
+/// it returns the bytes that are cached.
+const GUEST_LOOKS_MAX: u32 = 8;

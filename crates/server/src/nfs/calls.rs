@@ -128,7 +128,9 @@ impl Calls {
     /// Removes and returns the call whose operation has ended. `None` if there is no such call any
     /// more.
     pub(super) fn end(&mut self, to: ReplyTo) -> Option<(CallId, Suspended)> {
-        let waiting = self.waiting.remove(Key::from_bits(to.analyzer))?;
+        let key = Key::from_bits(to.analyzer);
+        self.waiting.get(key).filter(|waiting| waiting.id.user == to.endpoint)?;
+        let waiting = self.waiting.remove(key)?;
         Some((waiting.id, waiting.what?))
     }
 }

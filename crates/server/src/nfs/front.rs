@@ -4,9 +4,12 @@
 //! Invariants:
 //! - The number of calls in progress and of unsent bytes is limited for each connection. While a
 //!   connection exceeds a limit, the server does not read from it.
-//! - A turn executes a limited number of calls, so that other reactors can also take turns.
+//! - The unsent bytes of all connections pin at most about half of the cache.
+//! - A turn executes a limited number of calls and starts none after a limited time, so that other
+//!   reactors can also take turns.
+//! - A client that no rule lets in keeps a connection only for a limited time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -71,8 +74,8 @@ struct Link {
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
-    /// Calls that had arrived when the connection was paused.
-    backlog: VecDeque<Vec<u8>>,
+    /// The time at which the client has connected.
+    since: Instant,
 }
 
 impl Front {
@@ -86,6 +89,7 @@ impl Front {
         let limits = RecordsConfig {
             record_bytes_max: RECORD_BYTES_MAX,
             connections_max: CONNECTIONS_MAX,
+            connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             patience: PATIENCE,
         };
         let mut records = Records::new(limits).map_err(system("creating the NFS interface"))?;
@@ -121,9 +125,14 @@ impl Front {
         self.records.wait(pause)
     }
 
-    /// Closes connections whose peers have not read a pending reply for too long.
+    /// Closes connections whose peers are too slow, and those of clients that no rule lets in.
     pub(super) fn tick(&mut self, now: Instant) {
         self.records.tick(now);
+        let is_late =
+            |link: &&Link| !link.is_let_in && now.duration_since(link.since) > STRANGER_PATIENCE;
+        for link in self.links.iter().flatten().filter(is_late) {
+            self.records.close(link.id, "no access rule lets the client in");
+        }
     }
 
     /// Ends the clients whose leases have expired, and closes files that are no longer used.
@@ -162,7 +171,7 @@ impl Front {
             side::poll(&mut self.side, reactor);
         }
         self.resume_paused(reactor);
-        let mut served = 0;
+        let (mut served, begin) = (0, Instant::now());
         while let Some(event) = self.records.next_event() {
             match event {
                 RecordEvent::Opened { link, peer, is_datagram } => {
@@ -171,7 +180,7 @@ impl Front {
                 RecordEvent::Record { link, bytes } => {
                     self.take_record(reactor, link, bytes);
                     served += 1;
-                    if served >= CALLS_IN_TURN {
+                    if served >= CALLS_IN_TURN || begin.elapsed() >= TURN_MAX {
                         return true;
                     }
                 }
@@ -272,7 +281,7 @@ impl Front {
             calls: (0, 0),
             waiting: 0,
             is_paused: false,
-            backlog: VecDeque::new(),
+            since: Instant::now(),
         });
         self.judge(reactor, id);
     }
@@ -299,24 +308,18 @@ impl Front {
         if let Some(link) = self.link(id) {
             (link.peer, link.is_let_in) = (peer, is_let_in);
         }
-        self.pause_if_busy(id);
+        self.pause_if_busy(reactor, id);
     }
 
     fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(id.index())?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Handles a record, or keeps it while its connection is paused.
     fn take_record(&mut self, reactor: &mut Reactor<'_>, id: LinkId, bytes: Vec<u8>) {
-        match self.link(id) {
-            Some(link) if link.is_paused => link.backlog.push_back(bytes),
-            _ => {
-                self.on_record(reactor, id, &bytes);
-                self.records.recycle(bytes);
-                self.take_results(reactor);
-                self.pause_if_busy(id);
-            }
-        }
+        self.on_record(reactor, id, &bytes);
+        self.records.recycle(bytes);
+        self.take_results(reactor);
+        self.pause_if_busy(reactor, id);
     }
 
     /// Updates the count of a connection's waiting calls.
@@ -330,10 +333,10 @@ impl Front {
 
     /// Stops reading from a connection with too many waiting calls or too many unsent bytes, or
     /// while the name of its client is looked up.
-    fn pause_if_busy(&mut self, id: LinkId) {
-        let unsent = self.records.unsent(id);
+    fn pause_if_busy(&mut self, reactor: &Reactor<'_>, id: LinkId) {
+        let is_full = self.has_unsent_above(reactor, id, 1);
         let Some(link) = self.link(id) else { return };
-        let is_busy = link.waiting >= CALLS_MAX || unsent >= UNSENT_BYTES_MAX;
+        let is_busy = link.waiting >= CALLS_MAX || is_full;
         if !link.is_paused && (is_busy || link.peer.is_none()) {
             link.is_paused = true;
             self.paused.push(id);
@@ -342,25 +345,26 @@ impl Front {
     }
 
     /// Reads again from the paused connections on which half of the calls and bytes are done.
-    fn resume_paused(&mut self, reactor: &mut Reactor<'_>) {
+    fn resume_paused(&mut self, reactor: &Reactor<'_>) {
         for id in std::mem::take(&mut self.paused) {
-            let unsent = self.records.unsent(id);
+            let is_full = self.has_unsent_above(reactor, id, 2);
             let Some(link) = self.link(id) else { continue };
-            let is_busy = link.waiting > CALLS_MAX / 2 || unsent > UNSENT_BYTES_MAX / 2;
-            if is_busy || link.peer.is_none() {
+            if link.waiting > CALLS_MAX / 2 || is_full || link.peer.is_none() {
                 self.paused.push(id);
                 continue;
             }
             link.is_paused = false;
-            while let Some(link) = self.link(id).filter(|link| !link.is_paused)
-                && let Some(bytes) = link.backlog.pop_front()
-            {
-                self.take_record(reactor, id, bytes);
-            }
-            if self.link(id).is_some_and(|link| !link.is_paused) {
-                self.records.set_paused(id, false);
-            }
+            self.records.set_paused(id, false);
         }
+    }
+
+    /// Returns true if a connection's unsent bytes, or those of all connections including this one,
+    /// exceed their limit divided by `part`. Unsent bytes of files stay pinned in the cache.
+    fn has_unsent_above(&self, reactor: &Reactor<'_>, id: LinkId, part: u64) -> bool {
+        let arena = reactor.shared.cache.arena().length() as u64;
+        let of_link = (arena / 64).clamp(UNSENT_BYTES_LEAST, UNSENT_BYTES_MAX);
+        let unsent = self.records.unsent(id);
+        unsent > of_link / part || unsent > 0 && self.records.unsent_total() > arena / 2 / part
     }
 
     fn on_record(&mut self, reactor: &mut Reactor<'_>, link: LinkId, bytes: &[u8]) {
@@ -616,15 +620,24 @@ impl Front {
 const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of connections of NFS clients.
 const CONNECTIONS_MAX: usize = 4096;
-/// The time after which a connection is closed because its client does not read a pending reply.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The maximum number of connections of one client machine.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 1024;
+/// The time for which a client may read replies too slowly or leave a call incomplete.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The time for which a client that no rule lets in may stay connected. In this time it can ask
+/// whether the server runs and which exports it would see.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum number of calls of a connection that wait for operations.
 const CALLS_MAX: usize = 256;
-/// The number of bytes of pending replies above which the server stops reading from a connection.
+/// The number of bytes of pending replies above which the server stops reading from a connection,
+/// with a small and with a large cache.
+const UNSENT_BYTES_LEAST: u64 = 1 << 20;
 const UNSENT_BYTES_MAX: u64 = 8 << 20;
 /// The maximum number of calls that are executed before other reactors get a turn.
 const CALLS_IN_TURN: usize = 64;
 /// The status JUKEBOX of NFSv3, by which a client is told to call again later.
 const JUKEBOX: [u8; 4] = 10_008_u32.to_be_bytes();
+/// The time after which no more calls are started before other reactors get a turn.
+const TURN_MAX: Duration = Duration::from_millis(1);
 /// The number of the procedure COMPOUND of NFSv4.
 const PROCEDURE_COMPOUND: u32 = 1;

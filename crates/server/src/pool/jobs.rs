@@ -395,6 +395,15 @@ impl Pool {
         Some(done)
     }
 
+    /// Returns the maximum number of results that one turn takes. A stepped server executes its
+    /// jobs when it takes their results, so it has no limit.
+    pub(crate) fn results_max(&self) -> usize {
+        match &self.workers {
+            Workers::Threads { .. } => self.under_way,
+            Workers::Owner { .. } => usize::MAX,
+        }
+    }
+
     /// Returns the number of submitted jobs whose results no reactor has taken yet.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way

@@ -14,7 +14,7 @@ use dafs_wire::{
     TRANSFER_ANSWER_BYTES, encode_response, seal,
 };
 
-use crate::guests::GuestResult;
+use crate::guests::{GuestResult, GuestResults};
 use crate::meter::Moved;
 use crate::meter::reading::Reading;
 use crate::moving::transfer::Cookie;
@@ -51,7 +51,7 @@ impl Reactor<'_> {
     /// Replies with a status. The results are included if the procedure has results for this
     /// status.
     pub(crate) fn respond(&mut self, answer: ReplyTo, told: ReplyStatus, response: &Response<'_>) {
-        if let Some(results) = &mut self.own.guest_results {
+        if let Some(results) = self.results_of(answer.endpoint) {
             // Results of guests are outcomes. Only failures of the server's own arrive here.
             return results.push(answer, GuestResult::Outcome(Outcome::failed(told.status)));
         }
@@ -306,9 +306,16 @@ impl Reactor<'_> {
 
     // ---- outcomes of operations -------------------------------------------------------
 
+    /// Returns the queue of results for a request of a guest. `None` for a request of a DAFS
+    /// connection, which the reactor of guests may end too, for example when it grants a lock.
+    pub(crate) fn results_of(&mut self, endpoint: EndpointId) -> Option<&mut GuestResults> {
+        let results = self.own.guest_results.as_mut()?;
+        self.shared.channels.guests().is_guest(endpoint).then_some(results)
+    }
+
     /// Replies with the outcome of an operation.
     pub(crate) fn report(&mut self, to: ReplyTo, outcome: Outcome) {
-        if let Some(results) = &mut self.own.guest_results {
+        if let Some(results) = self.results_of(to.endpoint) {
             return results.push(to, GuestResult::Outcome(outcome));
         }
         let Outcome { result, after } = outcome;

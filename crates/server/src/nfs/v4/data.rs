@@ -9,6 +9,7 @@ use dafs_nfs_wire::nfs4::data::{
 };
 use dafs_nfs_wire::nfs4::types::{Stability as Asked, Verifier};
 use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
+use dafs_nfs_wire::xdr::PAYLOADS_MAX;
 use dafs_nfs_wire::xdr::{List, Payload};
 use dafs_ops::Commit;
 use dafs_types::{CacheHint, FileHandle, ObjectType, Stability, StateId};
@@ -32,6 +33,9 @@ impl Service<'_, '_, '_> {
     }
 
     fn begin_read(&mut self, asked: &ReadArgs, awaits: Awaits, head_bytes: usize) -> Result<Did> {
+        if self.c.reads.len() >= PAYLOADS_MAX {
+            return Err(Status::RepTooBig);
+        }
         let handle = self.regular_file()?;
         let state = self.io_state(&asked.state, &handle)?;
         let room = self.desk.writer.room().saturating_sub(head_bytes);

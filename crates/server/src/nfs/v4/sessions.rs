@@ -98,7 +98,11 @@ impl Service<'_, '_, '_> {
                 let client = self.desk.v4.machine.sessions().view(key).map(|view| view.client);
                 if let Some(client) = client {
                     self.desk.v4.minors.insert(client, self.c.call.minor);
-                    self.enter(client)?;
+                    if let Err(status) = self.enter(client) {
+                        // Without a client of the filer, the session could not be used.
+                        self.desk.v4.machine.revoke_client(client);
+                        return Err(status);
+                    }
                 }
                 created
             }
