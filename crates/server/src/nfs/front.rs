@@ -223,7 +223,7 @@ impl Front {
                     self.follow(reactor, id, progress, read.as_slice());
                 }
                 Suspended::Side(pending) => {
-                    let progress = side::resume(&mut desk, reactor, id, pending, result);
+                    let progress = side::resume(&mut desk, reactor, id, *pending, result);
                     self.follow(reactor, id, progress, &[]);
                 }
                 Suspended::V4(compound) => {

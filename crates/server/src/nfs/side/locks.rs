@@ -118,7 +118,7 @@ pub(in crate::nfs) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
     id: CallId,
-    mut pending: Box<Pending>,
+    mut pending: Pending,
     result: GuestResult,
 ) -> Progress {
     if let GuestResult::Outcome(outcome) = result {
@@ -129,7 +129,7 @@ pub(in crate::nfs) fn resume(
         };
         pending.results = Some(Results::Lock(status));
     }
-    finish(desk, reactor, id, *pending)
+    finish(desk, reactor, id, pending)
 }
 
 /// Sends the results, or waits until their record is durable.
