@@ -144,8 +144,11 @@ pub fn record(record: &RequestRecord) -> Value {
     })
 }
 
+fn procedure(one: &NfsProcedureNumbers) -> Value {
+    json!({ "program": one.program, "procedure": one.procedure, "calls": one.calls })
+}
+
 fn nfs(found: &NfsNumbers) -> Value {
-    let procedure = |one: &NfsProcedureNumbers| json!({ "program": one.program, "procedure": one.procedure, "calls": one.calls });
     let client = |one: &NfsClientNumbers| {
         json!({
             "address": one.address.to_string(), "connections": one.connections,

@@ -246,8 +246,8 @@ fn report(
     );
     if arguments.nfs {
         println!(
-            "NFS: {} requests were repeated in their slots, {} had an unknown outcome; {} sessions; \
-            {} opens and {} locks were reclaimed; {} writes were repeated, as uncommitted data was \
+            "NFS: {} requests were repeated in their slots, {} had an unknown outcome; {} \
+            sessions; {} opens and {} locks were reclaimed; {} writes were repeated, as uncommitted data was \
             lost",
             nfs.repeated,
             nfs.unknown,

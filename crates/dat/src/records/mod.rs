@@ -12,8 +12,8 @@
 //! - A record is delivered completely or not at all, and never exceeds the configured length.
 //! - Memory for a record is allocated as its bytes arrive, not when its length arrives.
 //! - For each cookie of a reply there is one [`RecordEvent::Sent`], even if the connection breaks.
-//! - Records wait in the queue of their connection, whose length is limited. When the queue is full,
-//!   the connection is not read. The connections take turns, so that none delays the others.
+//! - Records wait in the queue of their connection, whose length is limited. While the queue is
+//!   full, the connection is not read. The connections take turns, so that none delays the others.
 //! - Nothing blocks except [`Records::wait`].
 
 mod datagrams;
