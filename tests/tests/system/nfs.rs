@@ -72,7 +72,18 @@ fn hostile_nfs_clients_neither_stop_others_nor_fill_the_memory() {
         messages: 2000,
         seed: 1,
         growth_bytes_max: 256 << 20,
-        only: Vec::new(),
+        // Not those that connect, send and disconnect at once: they make this test slow.
+        only: [
+            "half-records",
+            "endless-fragments",
+            "slow-readers",
+            "long-compounds",
+            "many-clients",
+            "slot-games",
+            "short-connections",
+        ]
+        .map(Into::into)
+        .to_vec(),
     };
     let report = hostile::run(&load).unwrap();
     eprintln!("{report:?}");
