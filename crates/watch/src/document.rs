@@ -144,7 +144,7 @@ pub fn record(record: &RequestRecord) -> Value {
     })
 }
 
-fn procedure(one: &NfsProcedureNumbers) -> Value {
+fn nfs_procedure(one: &NfsProcedureNumbers) -> Value {
     json!({ "program": one.program, "procedure": one.procedure, "calls": one.calls })
 }
 
@@ -156,7 +156,7 @@ fn nfs(found: &NfsNumbers) -> Value {
         })
     };
     json!({
-        "procedures": found.procedures.iter().map(procedure).collect::<Vec<_>>(),
+        "procedures": found.procedures.iter().map(nfs_procedure).collect::<Vec<_>>(),
         "clients": found.clients.iter().map(client).collect::<Vec<_>>(),
     })
 }

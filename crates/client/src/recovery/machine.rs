@@ -11,7 +11,7 @@
 //! 2. After a loss [`RecoveryMachine::begin`], with the interrupted requests.
 //! 3. [`RecoveryMachine::next_attempt`], whenever the pause has ended.
 //! 4. [`RecoveryMachine::fail_attempt`], or, when the server has replied to all recovery requests,
-//! `finish` (`outcome.rs`), after which the next loss may come.
+//!    `finish` (`outcome.rs`), after which the next loss may come.
 //! 5. Finally [`RecoveryMachine::end`].
 //!
 //! Delayed requests go through [`RecoveryMachine::next_try`], [`RecoveryMachine::defer`] and
