@@ -118,7 +118,8 @@ fn note(what: &str, test: &str, why: impl Display) {
     let _ = std::io::stderr().write_all(format!("\n{what} {test}: {why}\n").as_bytes());
 }
 
-/// The test harness names the thread of each test. Other threads are named by the place of the call.
+/// The test harness names the thread of each test. Other threads are named by the place of the
+/// call.
 fn test_name(place: &Location<'_>) -> String {
     match std::thread::current().name() {
         Some(name) if name != "main" => name.to_owned(),

@@ -155,8 +155,8 @@ impl Files<'_> {
         Ok(after)
     }
 
-    /// Returns true if an owner that has used [`Files::lock_for`] under an open still holds a lock in
-    /// the file.
+    /// Returns true if an owner that has used [`Files::lock_for`] under an open still holds a lock
+    /// in the file.
     pub fn holds_locks(
         &self,
         by: Party,

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - A task owns a reference to each of its files, and releases it once, when it ends.
-//! - Dirty data is in the files before the work begins, because the work is done by the file system.
+//! - Dirty data is in the files before the work begins, because the file system does the work.
 //! - Locks and fences are checked again before each part of a long copy.
 
 use dafs_filer::{IoKind, Party};

@@ -158,8 +158,8 @@ impl State {
         }
         let piece = Piece { start: mapped.0.cast(), length: request.length };
         if let Err(failure) = self.read_at(of, &[piece], request.offset) {
-            // SAFETY: the program does not use this memory yet. With MAP_FIXED it knows the address,
-            // but what it had there has been replaced.
+            // SAFETY: the program does not use this memory yet. With MAP_FIXED it knows the
+            // address, but what it had there has been replaced.
             unsafe { unmap(mapped.0, request.length) };
             return Err(failure);
         }

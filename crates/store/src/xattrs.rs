@@ -69,7 +69,8 @@ pub(crate) fn check_xattr_name(name: &[u8]) -> Result<()> {
 }
 
 /// Checks that an object may have extended attributes, and that the caller may change them as far
-/// as its type says. Those of a directory with the sticky bit only its owner may change, as for local users.
+/// as its type says. Only the owner of a directory with the sticky bit may change those of the
+/// directory, as for local users.
 pub(crate) fn check_xattr_object(who: &Credentials, bits: Bits, changes: bool) -> Result<()> {
     if !matches!(bits.kind, ObjectType::Regular | ObjectType::Directory) {
         return Err(StoreError::NotSupported);

@@ -247,8 +247,8 @@ fn report(
     if arguments.nfs {
         println!(
             "NFS: {} requests were repeated in their slots, {} had an unknown outcome; {} \
-            sessions; {} opens and {} locks were reclaimed; {} writes were repeated, as uncommitted data was \
-            lost",
+            sessions; {} opens and {} locks were reclaimed; {} writes were repeated, as \
+            uncommitted data was lost",
             nfs.repeated,
             nfs.unknown,
             nfs.sessions,

@@ -32,8 +32,8 @@ pub struct LockAttributes {
     pub persist: bool,
     /// AUTORECOVERY: if the owner fails, the changes made under the lock are rolled back.
     pub auto_recovery: bool,
-    /// True if the lock excludes only other locks, but no reads and writes. Locks of NFS clients are
-    /// such locks.
+    /// True if the lock excludes only other locks, but no reads and writes. Locks of NFS clients
+    /// are such locks.
     pub advisory: bool,
 }
 

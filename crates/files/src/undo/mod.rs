@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | a lock was granted | `UndoKept`, before the reply | none |
 //! | its first change was accepted | | created: the file's size, then what changes overwrite |
-//! | it ended, or was rolled back | `UndoDropped`, after the lock's record | kept until that is durable |
+//! | it ended, or was rolled back | `UndoDropped`, after the lock's record | kept until then |
 //!
 //! Invariants:
 //! - No byte in a range with undo data changes before its old value is durable.

@@ -19,8 +19,8 @@
 //!    └───session ended────── client busy: stranded
 //! ```
 //!
-//! At its deadline, a callback ends in every phase. If it has a slot, it occupies the slot until the
-//! client replies or the session ends.
+//! At its deadline, a callback ends in every phase. If it has a slot, it occupies the slot until
+//! the client replies or the session ends.
 
 mod slots;
 mod table;

@@ -94,7 +94,8 @@ impl Clients {
     ///
     /// # Errors
     /// STALE_CLIENTID for an unknown client; WRONG_CRED if the client's machine credential is
-    /// required or the request comes from another client; CLIENTID_BUSY if the client has sessions or state.
+    /// required or the request comes from another client; CLIENTID_BUSY if the client has sessions
+    /// or state.
     pub fn destroy(&mut self, id: ClientId, caller: &Caller<'_>) -> Result<(), Nfs4Error> {
         let key = self.find(id)?;
         let client = self.get(key).ok_or(Nfs4Error::StaleClientId)?;

@@ -40,7 +40,7 @@ fn ready(list: *mut pollfd, count: nfds_t) -> Option<Vec<c_int>> {
 unsafe fn put_back(list: *mut pollfd, numbers: &[c_int], others: c_int) -> c_int {
     let mut count = others.max(0);
     for (index, number) in numbers.iter().enumerate() {
-        // SAFETY: `ready` has checked that the entry is accessible, and there is no reference to it.
+        // SAFETY: `ready` has checked that the entry is accessible, and nothing refers to it.
         unsafe {
             let mut entry = list.add(index).read_unaligned();
             if entry.fd != *number {

@@ -529,8 +529,8 @@ impl Cache {
         }
     }
 
-    /// Returns true if these attributes are still those of the file: it has the same version, and no
-    /// written data that the attributes do not show.
+    /// Returns true if these attributes are still those of the file: it has the same version, and
+    /// no written data that the attributes do not show.
     #[must_use]
     pub fn is_as_shown(&self, file: CachedFile, attributes: &Attributes) -> bool {
         let entry = self.files.get(file);
