@@ -31,7 +31,9 @@
 //! Invariant: nothing here reads a clock or depends on the order of a hash table. The same calls
 //! with the same random numbers have the same results.
 //!
-//! [`Store`]: dafs_store::Store [`Store::sync`]: dafs_store::Store::sync [`File`]: dafs_store::File
+//! [`Store`]: dafs_store::Store
+//! [`Store::sync`]: dafs_store::Store::sync
+//! [`File`]: dafs_store::File
 //! [`File::sync`]: dafs_store::File::sync
 
 mod edit;
