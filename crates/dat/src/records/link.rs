@@ -133,6 +133,11 @@ impl Link {
         let _ = epoll::delete(epoll, &self.socket);
     }
 
+    /// Returns true if the connection has ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
     /// Returns the reason why the connection must be closed now.
     pub(super) fn ending(&self) -> Option<&'static str> {
         self.ending.filter(|_| self.inbox.is_empty())

@@ -129,6 +129,8 @@ pub struct Records {
     count: usize,
     /// The number of connections of each address.
     addresses: HashMap<IpAddr, usize>,
+    /// The number of connections that have ended, but whose records are not handled yet.
+    ended: usize,
     /// The connections that have records in their queues and are not paused, in the order in which
     /// they take turns.
     ready: VecDeque<LinkId>,
@@ -198,6 +200,7 @@ impl Records {
             next: 1,
             count: 0,
             addresses: HashMap::new(),
+            ended: 0,
             ready: VecDeque::new(),
             unsent: 0,
             unflushed: Vec::new(),
@@ -413,6 +416,7 @@ impl Records {
         if let Some(mut open) = self.links[link.index()].take() {
             self.unsent -= open.outgoing.unsent();
             open.outgoing.abandon(&mut self.events);
+            self.ended -= usize::from(open.is_ending());
             let address = network_of(open.address);
             if let Some(count) = self.addresses.get_mut(&address) {
                 *count -= 1;
@@ -520,8 +524,12 @@ impl Records {
         open.list_if_ready(ready);
         match received {
             Ok(()) => open.update_interest(epoll),
-            // The records that have arrived before are delivered first.
-            Err(reason) if !open.inbox.is_empty() => open.end(epoll, reason),
+            // The records that have arrived before are delivered first. Clients that connect, send
+            // and disconnect must not use up the connections, so the number is limited.
+            Err(reason) if !open.inbox.is_empty() && self.ended < ENDED_MAX => {
+                self.ended += 1;
+                open.end(epoll, reason);
+            }
             Err(reason) => self.close(link, reason),
         }
     }
@@ -560,6 +568,8 @@ const LISTENERS: u64 = 1 << 63;
 const DATAGRAMS: u64 = 1 << 62;
 /// The maximum number of datagrams received before other connections are served again.
 const DATAGRAMS_IN_TURN: usize = 64;
+/// The maximum number of connections that have ended and whose records are still handled.
+const ENDED_MAX: usize = 256;
 /// The maximum number of datagrams that wait for their replies.
 const DATAGRAMS_MAX: usize = 1024;
 /// The token of descriptors that are only watched, so that [`Records::wait`] returns.
