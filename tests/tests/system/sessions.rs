@@ -96,7 +96,7 @@ fn nobody_there_is_said_with_what_to_do() {
     let missing = rustix::io::Errno::NOENT.raw_os_error();
     assert_eq!((error.errno(), number(&error)), (refused, Some(missing)));
     // Nobody may connect by TCP to this address, whatever networks there are.
-    let location = dafs_client::Location::parse("dafs://255.255.255.255/").unwrap();
+    let location = dafs_client::Location::parse("dafs://255.255.255.255:1/").unwrap();
     let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
     assert_eq!(Some(error.errno()), number(&error), "{error}");
     assert_ne!(error.errno(), refused, "{error}");

@@ -125,7 +125,7 @@ fn another_version_and_a_second_connect_are_refused() {
         assert_eq!(rogue.outcome(&login()), Some(Status::IllegalState));
         rogue.root();
         // Unassigned procedure numbers, and those of the other direction.
-        for procedure in [99u32, 107, 120, 121, 163, u32::MAX] {
+        for procedure in [99u32, 107, 120, 121, 168, u32::MAX] {
             let status = rogue.outcome_of(|stream, sequence| {
                 let mut message = encoded(stream, sequence, &Request::Null(Empty));
                 message[32..36].copy_from_slice(&procedure.to_ne_bytes());
