@@ -44,6 +44,20 @@ fn opened(records: &mut Records) -> LinkId {
     }
 }
 
+/// Waits until the connection is closed, and returns the reason.
+fn closed(records: &mut Records, link: LinkId) -> &'static str {
+    let begin = Instant::now();
+    loop {
+        records.wait(Duration::from_millis(1));
+        records.tick(Instant::now());
+        match records.next_event() {
+            Some(RecordEvent::Closed { link: ended, reason }) if ended == link => return reason,
+            Some(other) => panic!("{other:?}"),
+            None => assert!(begin.elapsed() < PATIENCE, "the connection is still open"),
+        }
+    }
+}
+
 fn record(bytes: &[u8]) -> Vec<u8> {
     let mark = (1 << 31) | bytes.len() as u32;
     [&mark.to_be_bytes(), bytes].concat()
@@ -142,19 +156,7 @@ fn a_peer_that_does_not_read_is_disconnected() {
     let link = opened(&mut records);
     let memory = Memory::anonymous(32 << 20, Pages::Small).unwrap();
     records.send(link, [Part::Memory { memory: &memory, offset: 0, length: 32 << 20 }], []);
-    let begin = Instant::now();
-    loop {
-        records.wait(Duration::from_millis(1));
-        records.tick(Instant::now());
-        match records.next_event() {
-            Some(RecordEvent::Closed { link: ended, reason }) => {
-                assert_eq!((ended, reason), (link, "the peer does not read its replies"));
-                break;
-            }
-            Some(other) => panic!("{other:?}"),
-            None => assert!(begin.elapsed() < PATIENCE, "the connection is still open"),
-        }
-    }
+    assert_eq!(closed(&mut records, link), "the peer does not read its replies");
 }
 
 #[test]
@@ -267,19 +269,7 @@ fn a_record_that_is_never_completed_ends_its_connection() {
     let mut stream = TcpStream::connect(address).unwrap();
     let link = opened(&mut records);
     stream.write_all(&record(&[1; 500])[..100]).unwrap();
-    let begin = Instant::now();
-    loop {
-        records.wait(Duration::from_millis(1));
-        records.tick(Instant::now());
-        match records.next_event() {
-            Some(RecordEvent::Closed { link: ended, reason }) => {
-                assert_eq!((ended, reason), (link, "the peer does not complete a record"));
-                break;
-            }
-            Some(other) => panic!("{other:?}"),
-            None => assert!(begin.elapsed() < PATIENCE, "the connection is still open"),
-        }
-    }
+    assert_eq!(closed(&mut records, link), "the peer does not complete a record");
 }
 
 #[test]
