@@ -22,6 +22,17 @@ fn a_server_with_several_reactors_that_is_killed_again_and_again_does_everything
     recover("3");
 }
 
+#[test]
+fn a_server_that_is_killed_loses_and_repeats_nothing_of_nfs_clients_and_dafs_clients() {
+    let told = run("5", &["--nfs", "--life", "2000"]);
+    let nfs = &told["nfs"];
+    assert!(nfs["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
+    assert!(nfs["requests_repeated"].as_u64().unwrap() > 0, "{told:#}");
+    let by_kind = told["by_kind"].as_object().unwrap();
+    let nfs_done = by_kind.iter().filter(|(kind, _)| kind.starts_with("over NFS"));
+    assert!(nfs_done.map(|(_, count)| count.as_u64().unwrap()).sum::<u64>() > 0, "{told:#}");
+}
+
 fn recover(reactors: &str) {
     let rounds = std::env::var("DAFS_RECOVER_ROUNDS").unwrap_or_else(|_| "25".into());
     let told = run(&rounds, &["--reactors", reactors]);
