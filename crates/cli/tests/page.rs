@@ -131,7 +131,7 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
     };
     assert_eq!(rows(&mut browser, "sessions"), 2);
     assert_eq!(rows(&mut browser, "locks"), 1);
-    assert_eq!(rows(&mut browser, "transports"), 4);
+    assert_eq!(rows(&mut browser, "transports"), 5);
     let procedures = text(&mut browser, "#procedures");
     for part in ["READ_DIRECT", "NoEnt", "µs"] {
         assert!(procedures.contains(part), "{part} in {procedures}");

@@ -236,7 +236,7 @@ fn opens_are_limited_per_client_and_in_all() {
     let config = FilerConfig { opens_max: 3, opens_per_client_max: 2, ..FilerConfig::default() };
     let mut bench = Bench::new(config);
     let (a, b) = (bench.session("a"), bench.session("b"));
-    let long = "x".repeat(limits::OWNER_BYTES_MAX + 1);
+    let long = "x".repeat(limits::OWNER_BYTES_MAX + 2);
     assert_eq!(bench.open(a, &reading(&long)), Err(Fault::Invalid));
     bench.open(a, &reading("1")).unwrap();
     bench.open(a, &reading("2")).unwrap();

@@ -56,9 +56,14 @@ additional information in one of four forms. The first byte of the information i
   mode (1 read, 2 write).
 
 An origin identifies the request that caused an operation. Its fields are front u8 (the protocol of
-the request; 1 is DAFS), session u64, slot u32, sequence u32 and index u16. In DAFS the slot is the
-stream, the sequence is the number of the request on its stream, and the index is the number of the
-procedure.
+the request), session u64, slot u32, sequence u32 and index u16. Their meaning depends on the front:
+
+- 1, DAFS: the slot is the stream, the sequence is the number of the request on its stream, and the
+  index is the number of the procedure.
+- 2, NFS version 3, which has no sessions. The upper half of the session is the CRC-32C of the bytes of
+  the client's address, and the lower half is that of the machine name, user, group and other groups in
+  the credential (big-endian; 0 without a credential). The slot is the CRC-32C of the first 256 bytes of
+  the arguments. The sequence is the number of the call (xid), and the index is the procedure.
 ";
 
 fn document() -> String {

@@ -10,8 +10,8 @@ use crate::nfs4::{Body, Session, Set, StateId};
 use crate::rpc::Auth;
 use crate::status::{
     ACCESS, ATTRNOTSUPP, BAD_STATEID, BADCHAR, BADNAME, BADXDR, EXIST, INVAL, ISDIR, NAMETOOLONG,
-    NO_GRACE, NOENT, NOTDIR, NOTSUPP, OLD_STATEID, OPENMODE, PERM, RECLAIM_BAD, ROFS, STALE,
-    SYMLINK, WRONG_TYPE,
+    NO_GRACE, NOENT, NOTSUPP, OLD_STATEID, OPENMODE, PERM, RECLAIM_BAD, ROFS, STALE, SYMLINK,
+    WRONG_TYPE,
 };
 use crate::suite::Case;
 use crate::xdr::Put;
@@ -490,11 +490,6 @@ pub(super) const CASES: &[Case] = &[
         s.ok(&[s.dir(), ops::savefh(), s.dir(), ops::rename("f", "g")])?;
         s.ok(&[ops::putfh(&fh), ops::write(state, 0, 2, b"x"), ops::close(state)])?;
         Ok(())
-    }),
-    v41("OPEN in a file fails with NOTDIR", |b| {
-        let mut s = b.session()?;
-        let fh = s.file("f", b"")?;
-        s.fails(&[NOTDIR], &[ops::putfh(&fh), open(READ, 0, &How::Open, "x")]).map(drop)
     }),
     v41("many opens of many owners are kept apart", |b| {
         let mut s = b.session()?;
