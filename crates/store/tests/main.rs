@@ -4,6 +4,7 @@
 
 mod cache_model;
 mod conformance;
+mod creation;
 mod handles;
 mod lists;
 mod local_attack;

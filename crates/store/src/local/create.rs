@@ -18,6 +18,7 @@ use dafs_types::{
     Verifier,
 };
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::file::LocalFile;
 use super::node::Node;
@@ -145,21 +146,39 @@ impl LocalStore {
         mode: CreateMode,
         changes: &AttributeChanges,
     ) -> Result<(Created, Arc<dyn File>)> {
-        let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let early = self.early_mode(who, before, changes, FILE_MODE);
-        let writer = rustix::fs::openat(parent.fd(), name, flags, early)?;
         let mut changes = *changes;
+        let mut nameless = None;
         if let CreateMode::Exclusive(verifier) = mode {
             let (access, modify) = verifier_times(verifier);
             changes.time_access = Some(SetTime::Client(access));
             changes.time_modify = Some(SetTime::Client(modify));
+            nameless = open_nameless(parent, early)?;
         }
+        let is_nameless = nameless.is_some();
+        let writer = match nameless {
+            Some(writer) => writer,
+            None => {
+                let flags = OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::RDWR
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
+                rustix::fs::openat(parent.fd(), name, flags, early)?
+            }
+        };
         // A node lives longer than the open. If the node had a writable descriptor, no process
         // could execute the file (ETXTBSY), so the node gets an `O_PATH` descriptor.
-        let (node, made) = self.adopt_new(&writer, parent, name)?;
+        let (node, mut made) = self.adopt_new(&writer, parent, name)?;
+        let mut set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
+        if is_nameless {
+            // The file gets its name with the verifier. If the server is killed before that, there
+            // is no file, and the repeated request creates it.
+            give(&node, &std::mem::take(&mut set))?;
+            sys::link(node.fd(), parent.fd(), name)?;
+            made = sys::status(node.fd())?;
+        }
         self.remember(&node, parent, name);
-        let set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
         let created = self.finish((&node, made), (parent, before, begun), &set)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
             rustix::fs::fsync(&writer)?;
@@ -207,8 +226,7 @@ impl LocalStore {
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(parent.fd(), c".", flags, Mode::empty())?;
+        let fd = open_nameless(&parent, Mode::empty())?.ok_or(StoreError::NotSupported)?;
         let status = sys::status(fd.as_fd())?;
         let own = fd.try_clone().map_err(StoreError::from)?;
         let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
@@ -427,6 +445,17 @@ fn kind_of(node: &NewNode<'_>) -> ObjectType {
         NewNode::Socket => ObjectType::Socket,
         NewNode::BlockDevice(_) => ObjectType::BlockDevice,
         NewNode::CharacterDevice(_) => ObjectType::CharacterDevice,
+    }
+}
+
+/// Creates a file without a name in the file system of a directory. `None` if the file system
+/// cannot do that.
+fn open_nameless(directory: &Node, mode: Mode) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory.fd(), c".", flags, mode) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -15,7 +15,7 @@ use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
     ShareAccess,
 };
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::RenameFlags;
 
 use super::node::{Node, Target};
 use super::remove::not_empty;
@@ -426,9 +426,7 @@ impl Store for LocalStore {
         self.check_writable(&parent)?;
         let (before, begun) = self.before_change(who, &parent, EXECUTE | WRITE)?;
         check_link(who, Guard::new(&found, acl.as_ref()))?;
-        let path = sys::magic_path(object.fd());
-        let flags = AtFlags::SYMLINK_FOLLOW;
-        rustix::fs::linkat(rustix::fs::CWD, path, parent.fd(), name, flags)?;
+        sys::link(object.fd(), parent.fd(), name)?;
         self.searches.absent().note_present(&object.handle);
         self.after_change(&parent, &before, Some(begun))
     }

@@ -298,6 +298,12 @@ pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Gives a name in a directory to an object. Fails if the name exists.
+pub(super) fn link(object: BorrowedFd<'_>, directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    let (path, flags) = (magic_path(object), AtFlags::SYMLINK_FOLLOW);
+    Ok(rustix::fs::linkat(rustix::fs::CWD, path, directory, name, flags)?)
+}
+
 /// Gives an open file a new change time. To do so, sets the access time, which has no other effect
 /// that matters.
 pub(super) fn stamp(file: BorrowedFd<'_>) -> Result<()> {
