@@ -423,6 +423,14 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    /// Held by each test that takes from the ledger of the process, whose shares depend on what
+    /// others have taken.
+    static LEDGER_IN_USE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        LEDGER_IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn file_of(memory: &Memory) -> PeerFile {
         PeerFile::new(memory.file().unwrap().as_fd().try_clone_to_owned().unwrap())
     }
@@ -473,6 +481,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_a_users_share_is_reached_through_the_ring() {
+        let _alone = alone();
         let most = Mapped { mappings: 1000, bytes: 8 * PAGE };
         let mut regions = PeerRegions::new(Some(80_005));
         let memory = Memory::shared(4 * PAGE, Pages::Small).unwrap();
@@ -495,6 +504,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_mapped_takes_no_share() {
+        let _alone = alone();
         let most = Mapped { mappings: 1000, bytes: 8 * PAGE };
         let mut regions = PeerRegions::new(Some(80_006));
         let memory = Memory::shared(PAGE, Pages::Small).unwrap();
