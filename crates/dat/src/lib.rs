@@ -39,6 +39,7 @@ mod interface;
 mod own;
 mod region;
 mod spare;
+mod stream;
 mod tls;
 mod wait;
 mod waker;

@@ -3,15 +3,12 @@
 //!
 //! Invariants:
 //!
-//! - The chunks describe the bytes of the stream in order, without gaps, in whole frames.
-//! - Payload stays in memory that the chunk keeps alive, and is not copied, until the socket has
-//!   accepted it.
+//! - The queue of bytes contains whole frames.
 //! - A completion is reported when the socket has accepted all bytes of the work and of all earlier
 //!   work.
 
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use dafs_iwarp::{READ_REQUEST_FPDU_BYTES, ReadyToReceive, Receiver, Transmitter};
 use dafs_memory::Memory;
@@ -21,23 +18,13 @@ use super::receive::refused;
 use super::segments::SegmentList;
 use super::transmit::Answer;
 use crate::connection::Context;
+use crate::stream::StreamQueue;
 use crate::{BreakReason, CompletionStatus, Operation, Signal};
 
 /// The outgoing queue of one connection.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    chunks: VecDeque<Chunk>,
-    /// Headers, trailers and copied bytes. Chunks refer to ranges of this buffer.
-    scratch: Vec<u8>,
-    /// The number of bytes of `scratch` that chunks refer to or have referred to. The bytes after
-    /// them come last in the stream.
-    named: usize,
-    /// The number of bytes of the first chunk that the socket has accepted.
-    sent: usize,
-    /// The total number of bytes framed since the connection began.
-    framed_total: u64,
-    /// The total number of bytes sent since the connection began.
-    sent_total: u64,
+    stream: StreamQueue,
     /// The framed work that is not reported yet, in the order posted.
     ledger: VecDeque<Entry>,
     /// The scatter lists of this side's reads in flight, oldest first.
@@ -48,12 +35,6 @@ pub(super) struct Outgoing {
     answered_total: u64,
     /// The peer's reads that have no response yet, oldest first.
     pub answers: VecDeque<Answer>,
-}
-
-/// A contiguous range of bytes to send.
-enum Chunk {
-    Scratch { start: usize, length: usize },
-    Memory { memory: Memory, offset: usize, length: usize },
 }
 
 /// One work request between framing and completion.
@@ -95,13 +76,13 @@ impl Outgoing {
     /// Returns true if so much is framed that further work must wait.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
+        self.stream.is_full()
     }
 
     /// Returns true if the socket has accepted all framed bytes.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.named == self.scratch.len()
+        self.stream.is_empty()
     }
 
     /// Returns the number of framed work requests that are not reported.
@@ -113,56 +94,36 @@ impl Outgoing {
     /// Appends a copy of bytes to send.
     #[inline]
     pub(super) fn put(&mut self, bytes: &[u8]) {
-        self.scratch.extend_from_slice(bytes);
-        self.framed_total += bytes.len() as u64;
+        self.stream.put(bytes);
     }
 
-    /// Appends the first `count` of the given bytes. Copies all `N` bytes and then truncates,
-    /// because a copy of constant length takes only a few instructions.
+    /// Appends the first `count` of the given bytes.
     #[inline]
     pub(super) fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
-        let start = self.scratch.len();
-        self.scratch.extend_from_slice(bytes);
-        self.scratch.truncate(start + count);
-        self.framed_total += count as u64;
+        self.stream.put_first(bytes, count);
     }
 
     /// Appends space for `count` bytes to send, and returns the space.
     #[inline]
     pub(super) fn room(&mut self, count: usize) -> &mut [u8] {
-        let start = self.scratch.len();
-        self.scratch.resize(start + count, 0);
-        self.framed_total += count as u64;
-        &mut self.scratch[start..]
-    }
-
-    /// Creates one chunk from the bytes appended since the previous chunk.
-    #[inline]
-    fn name_scratch(&mut self) {
-        let (start, length) = (self.named, self.scratch.len() - self.named);
-        if length > 0 {
-            self.chunks.push_back(Chunk::Scratch { start, length });
-            self.named += length;
-        }
+        self.stream.room(count)
     }
 
     /// Returns the `count` bytes that were appended most recently.
     pub(super) fn last(&self, count: usize) -> &[u8] {
-        &self.scratch[self.scratch.len() - count..]
+        self.stream.last(count)
     }
 
     /// Adds bytes of registered memory to send, without copying them.
     #[inline]
     pub(super) fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
-        self.name_scratch();
-        self.framed_total += length as u64;
-        self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
+        self.stream.name(memory, offset, length);
     }
 
     /// Records work whose frames have all been made.
     #[inline]
     pub(super) fn enter(&mut self, operation: Operation, cookie: u64, length: u32, signal: Signal) {
-        let due = Due::Sent(self.framed_total);
+        let due = Due::Sent(self.stream.queued_total());
         self.ledger.push_back(Entry { operation, cookie, length, signal, due });
     }
 
@@ -189,124 +150,19 @@ impl Outgoing {
 
     /// Writes until the socket has accepted all bytes or accepts no more. Returns true if it
     /// accepts no more.
-    #[inline(never)]
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
-        self.name_scratch();
-        while !self.chunks.is_empty() {
-            let mut vector = [const { MaybeUninit::<libc::iovec>::uninit() }; IOVECS];
-            let mut count = 0;
-            let mut skip = self.sent;
-            for (chunk, slot) in self.chunks.iter().zip(&mut vector) {
-                let (base, length) = match chunk {
-                    Chunk::Scratch { start, length } => {
-                        (self.scratch[*start..*start + *length].as_ptr().cast_mut(), *length)
-                    }
-                    Chunk::Memory { memory, offset, length } => {
-                        (memory.pointer(*offset, *length), *length)
-                    }
-                };
-                let iov_base = base.wrapping_add(skip).cast();
-                slot.write(libc::iovec { iov_base, iov_len: length - skip });
-                skip = 0;
-                count += 1;
-            }
-            // SAFETY: an all-zero message header is valid. The first `count` entries of the vector
-            // were written above. Their ranges lie in `scratch` and in memories that the chunks
-            // keep alive. The kernel only reads them.
-            let written = unsafe {
-                let mut message: libc::msghdr = std::mem::zeroed();
-                message.msg_iov = vector.as_mut_ptr().cast();
-                message.msg_iovlen = count;
-                let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-                libc::sendmsg(socket.as_raw_fd(), &raw const message, flags)
-            };
-            if let Ok(written) = usize::try_from(written) {
-                self.advance(written);
-                continue;
-            }
-            let error = std::io::Error::last_os_error();
+        self.stream.write(socket.as_fd()).map_err(|error| {
             match rustix::io::Errno::from_io_error(&error) {
-                Some(rustix::io::Errno::AGAIN) => return Ok(true),
-                Some(rustix::io::Errno::INTR) => {}
-                Some(other) => return Err(io_reason(other)),
-                None => return Err(super::system(error)),
+                Some(errno) => io_reason(errno),
+                None => super::system(error),
             }
-        }
-        Ok(false)
+        })
     }
 
     /// Copies the next bytes of the stream into `room` and returns their number. The bytes count as
     /// accepted by the socket, so the caller must send them before anything else.
     pub(super) fn take(&mut self, room: &mut [u8]) -> usize {
-        self.name_scratch();
-        let (mut filled, mut skip) = (0, self.sent);
-        for chunk in &self.chunks {
-            let left = &mut room[filled..];
-            if left.is_empty() {
-                break;
-            }
-            let count = match chunk {
-                Chunk::Scratch { start, length } => {
-                    let count = left.len().min(length - skip);
-                    let from = start + skip;
-                    left[..count].copy_from_slice(&self.scratch[from..from + count]);
-                    count
-                }
-                Chunk::Memory { memory, offset, length } => {
-                    let count = left.len().min(length - skip);
-                    memory.read(offset + skip, &mut left[..count]);
-                    count
-                }
-            };
-            filled += count;
-            skip = 0;
-        }
-        self.advance(filled);
-        filled
-    }
-
-    /// Counts bytes as sent. Inlined, because a call would cost a tenth of the total cost of a
-    /// write to a plain connection.
-    #[inline(always)]
-    fn advance(&mut self, written: usize) {
-        self.sent_total += written as u64;
-        self.sent += written;
-        while let Some(chunk) = self.chunks.front() {
-            let length = match chunk {
-                Chunk::Scratch { length, .. } | Chunk::Memory { length, .. } => *length,
-            };
-            if self.sent < length {
-                break;
-            }
-            self.sent -= length;
-            self.chunks.pop_front();
-        }
-        if self.chunks.is_empty() {
-            self.scratch.clear();
-            self.named = 0;
-        } else if self.scratch.len() >= SCRATCH_BYTES_MAX {
-            self.compact();
-        }
-    }
-
-    /// Removes the bytes that the socket has accepted from the start of the scratch buffer, if they
-    /// are more than half of the buffer.
-    fn compact(&mut self) {
-        let first = self.chunks.iter().find_map(|chunk| match chunk {
-            Chunk::Scratch { start, .. } => Some(*start),
-            Chunk::Memory { .. } => None,
-        });
-        let gone = first.unwrap_or(self.scratch.len());
-        if gone < self.scratch.len() / 2 {
-            return;
-        }
-        self.scratch.drain(..gone);
-        self.named -= gone;
-        for chunk in &mut self.chunks {
-            if let Chunk::Scratch { start, .. } = chunk {
-                *start -= gone;
-            }
-        }
+        self.stream.take(room)
     }
 
     /// Reports completed work, in the order posted.
@@ -314,7 +170,7 @@ impl Outgoing {
     pub(super) fn report(&mut self, context: &mut Context<'_>) {
         while let Some(entry) = self.ledger.front() {
             let is_due = match entry.due {
-                Due::Sent(total) => total <= self.sent_total,
+                Due::Sent(total) => total <= self.stream.sent_total(),
                 Due::Answered(total) => total <= self.answered_total,
             };
             if !is_due {
@@ -337,12 +193,6 @@ impl Outgoing {
     }
 }
 
-/// The maximum number of entries of one `sendmsg`, which is the kernel's limit.
-const IOVECS: usize = 1024;
-/// The number of chunks at which framing stops until the socket has accepted some. Further posted
-/// work waits without being framed. There is also a limit for the bytes of `scratch`.
-const CHUNKS_MAX: usize = 2 * IOVECS;
-const SCRATCH_BYTES_MAX: usize = 256 << 10;
 /// The mask for sink STags. It allows more STags than there can be open reads. No sink has the STag
 /// zero.
 const SINK_MASK: u32 = 0x00ff_ffff;
