@@ -37,8 +37,8 @@ enum Chunk {
 }
 
 impl StreamQueue {
-    /// Returns true if the queue has so many chunks or copied bytes that it should be written before
-    /// more is appended.
+    /// Returns true if the queue has so many chunks or copied bytes that it should be written
+    /// before more is appended.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
