@@ -42,8 +42,6 @@ errors! {
     Inval = 22 "invalid argument";
     /// NFS4ERR_NOSPC: a table of the server is full.
     NoSpc = 28 "a table of the server is full";
-    /// NFS4ERR_NOTSUPP: the server does not have this operation.
-    NotSupp = 10004 "operation not supported";
     /// NFS4ERR_TOOSMALL: a limit that the client wants is too small for any message.
     TooSmall = 10005 "limit too small for any message";
     /// NFS4ERR_DELAY: the client must send the request again later.
@@ -54,8 +52,6 @@ errors! {
     Grace = 10013 "reclaims are not complete";
     /// NFS4ERR_CLID_INUSE: another principal owns the client's name.
     ClidInUse = 10017 "client name belongs to another principal";
-    /// NFS4ERR_NOFILEHANDLE: the operation needs a current file handle, and there is none.
-    NoFileHandle = 10020 "no current file handle";
     /// NFS4ERR_STALE_CLIENTID: the server does not know the client id.
     StaleClientId = 10022 "client id unknown";
     /// NFS4ERR_STALE_STATEID: the state id is from before a restart of the server.
@@ -66,14 +62,10 @@ errors! {
     BadStateId = 10025 "state id unknown";
     /// NFS4ERR_NOT_SAME: the verifier differs from that of the client that is to be updated.
     NotSame = 10027 "verifier differs";
-    /// NFS4ERR_RESTOREFH: there is no saved file handle.
-    RestoreFh = 10030 "no saved file handle";
     /// NFS4ERR_NO_GRACE: the client has completed its reclaims.
     NoGrace = 10033 "reclaims are complete";
     /// NFS4ERR_LOCKS_HELD: the state still holds locks.
     LocksHeld = 10037 "locks are held";
-    /// NFS4ERR_OP_ILLEGAL: no operation has this number.
-    OpIllegal = 10044 "no such operation";
     /// NFS4ERR_ADMIN_REVOKED: an administrator revoked the state.
     AdminRevoked = 10047 "state revoked by an administrator";
     /// NFS4ERR_BADSESSION: the server does not know the session.
@@ -84,36 +76,22 @@ errors! {
     CompleteAlready = 10054 "reclaims were completed before";
     /// NFS4ERR_CONN_NOT_BOUND_TO_SESSION: the connection is not bound to the session.
     ConnNotBound = 10055 "connection not bound to the session";
-    /// NFS4ERR_BACK_CHAN_BUSY: callbacks of the session are in progress.
-    BackChanBusy = 10057 "callbacks in progress";
     /// NFS4ERR_SEQ_MISORDERED: the sequence number is neither the last nor the next.
     SeqMisordered = 10063 "sequence number out of order";
-    /// NFS4ERR_SEQUENCE_POS: SEQUENCE is not the first operation.
-    SequencePos = 10064 "SEQUENCE is not the first operation";
     /// NFS4ERR_REQ_TOO_BIG: the request exceeds the session's limit.
     ReqTooBig = 10065 "request too big for the session";
-    /// NFS4ERR_REP_TOO_BIG: the reply would exceed the session's limit.
-    RepTooBig = 10066 "reply too big for the session";
     /// NFS4ERR_REP_TOO_BIG_TO_CACHE: the reply is too big to be kept for a repeat.
     RepTooBigToCache = 10067 "reply too big for the reply cache";
-    /// NFS4ERR_RETRY_UNCACHED_REP: the reply of the repeated request was not kept.
-    RetryUncachedRep = 10068 "the reply was not kept";
     /// NFS4ERR_TOO_MANY_OPS: the request has more operations than the session allows.
     TooManyOps = 10070 "too many operations for the session";
-    /// NFS4ERR_OP_NOT_IN_SESSION: the operation must follow SEQUENCE.
-    OpNotInSession = 10071 "operation outside of a session";
     /// NFS4ERR_CLIENTID_BUSY: the client still has sessions or state.
     ClientIdBusy = 10074 "client has sessions or state";
     /// NFS4ERR_SEQ_FALSE_RETRY: a repeated request differs from the first one.
     SeqFalseRetry = 10076 "repeated request differs from the first";
     /// NFS4ERR_BAD_HIGH_SLOT: the highest slot in use is beyond the session's table.
     BadHighSlot = 10077 "highest slot beyond the session's table";
-    /// NFS4ERR_DEADSESSION: the session accepts no new request.
-    DeadSession = 10078 "session accepts no new request";
     /// NFS4ERR_ENCR_ALG_UNSUPP: none of the algorithms for state protection is supported.
     EncrAlgUnsupp = 10079 "no supported algorithm for state protection";
-    /// NFS4ERR_NOT_ONLY_OP: the operation must be the only one of its request.
-    NotOnlyOp = 10081 "operation must be the only one";
     /// NFS4ERR_WRONG_CRED: the operation needs the client's machine credential.
     WrongCred = 10082 "the client's machine credential is required";
     /// NFS4ERR_DELEG_REVOKED: the delegation was revoked.

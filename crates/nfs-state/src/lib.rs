@@ -1,5 +1,4 @@
-//! The state of NFSv4.1 clients: client ids, sessions, slots, callbacks, state ids and compounds
-//! (RFC 8881).
+//! The state of NFSv4.1 clients: client ids, sessions, slots, callbacks and state ids (RFC 8881).
 //!
 //! Invariants:
 //! - This crate does no I/O, reads no clock, draws no random numbers, and knows neither messages
@@ -18,21 +17,16 @@
 //! EXCHANGE_ID ─► Clients ◄─ CREATE_SESSION ─► Sessions ◄─ SEQUENCE ─ every other request
 //! ```
 //!
-//! A request in a session goes through the following calls. [`Compound`] decides before each
-//! operation whether the operation is allowed at its position, and stores the current and saved
-//! file handles and state ids.
+//! A request in a session goes through the following calls:
 //!
 //! ```text
-//! NfsState::sequence ─► New ──► Compound::begin, the operation, add_result ─┐
-//!      │                              ▲ for each operation │               │
-//!      │                              └────────────────────┘               ▼
-//!      └─► Repeat ─► kept_reply ─► send                      NfsState::finish ─► send
+//! NfsState::sequence ─► New ────► the other operations ─► NfsState::finish ─► send
+//!      └──────────────► Repeat ─► kept_reply ─► send
 //! ```
 #![forbid(unsafe_code)]
 
 mod callbacks;
 mod clients;
-mod compound;
 mod error;
 mod keys;
 pub mod limits;
@@ -47,7 +41,6 @@ pub use clients::{
     ClientView, Clients, CreateSequence, CreatedSession, EndReason, EndedClient, ExchangeId,
     Exchanged, exchange_flags,
 };
-pub use compound::{Compound, exists_in, needs_current_handle};
 pub use error::Nfs4Error;
 pub use keys::{
     CallbackKey, CallbackTag, ClientKey, ClientTag, SessionId4, SessionKey, SessionTag, StateKey,
@@ -64,6 +57,4 @@ pub use sessions::{
     BindDirection, BoundDirection, CallbackParameters, CallbackSecurity, ChannelAttributes,
     SessionRecord, SessionView, Sessions, SlotDecision, SlotRecall, SlotRecord, create_flags,
 };
-pub use state_ids::{
-    Checked, FileNumber, KindSet, Revocation, SpecialId, StateKind, StateView, Stateid4,
-};
+pub use state_ids::{Checked, FileNumber, KindSet, Revocation, StateKind, StateView, Stateid4};

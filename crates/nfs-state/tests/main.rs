@@ -6,7 +6,6 @@ mod callback_model;
 mod callbacks;
 mod clients;
 mod common;
-mod compounds;
 mod exchange_model;
 mod sessions;
 mod slot_model;

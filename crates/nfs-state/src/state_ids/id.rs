@@ -35,7 +35,7 @@ impl Stateid4 {
 
 /// The meaning of a special state id, which names no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpecialId {
+pub(crate) enum SpecialId {
     /// [`Stateid4::ANONYMOUS`], which needs no open.
     Anonymous,
     /// [`Stateid4::BYPASS`], which ignores the locks of other owners.
@@ -83,15 +83,6 @@ impl Stateid4 {
             key: StateKey(Key::from_bits(word & ((1 << TAG_SHIFT) - 1))),
         }
     }
-
-    /// Returns the special meaning of the id; `None` if it names a state.
-    #[must_use]
-    pub fn special(&self) -> Option<SpecialId> {
-        match self.named() {
-            Named::Special(id) => Some(id),
-            Named::State { .. } => None,
-        }
-    }
 }
 
 const ZEROS: [u8; 12] = [0; 12];
@@ -111,17 +102,17 @@ mod tests {
             let key = StateKey(Key::from_bits(3 << 32 | 77));
             let id = Stateid4::new(9, kind, key, 4);
             assert_eq!(id.named(), Named::State { epoch: 9, kind, key });
-            assert_eq!((id.special(), id.sequence), (None, 4));
+            assert_eq!(id.sequence, 4);
         }
     }
 
     #[test]
     fn special_ids_are_recognized() {
-        assert_eq!(Stateid4::ANONYMOUS.special(), Some(SpecialId::Anonymous));
-        assert_eq!(Stateid4::BYPASS.special(), Some(SpecialId::Bypass));
-        assert_eq!(Stateid4::CURRENT.special(), Some(SpecialId::Current));
-        assert_eq!(Stateid4::INVALID.special(), Some(SpecialId::Invalid));
+        assert_eq!(Stateid4::ANONYMOUS.named(), Named::Special(SpecialId::Anonymous));
+        assert_eq!(Stateid4::BYPASS.named(), Named::Special(SpecialId::Bypass));
+        assert_eq!(Stateid4::CURRENT.named(), Named::Special(SpecialId::Current));
+        assert_eq!(Stateid4::INVALID.named(), Named::Special(SpecialId::Invalid));
         let odd = Stateid4 { sequence: 7, ..Stateid4::BYPASS };
-        assert_eq!(odd.special(), Some(SpecialId::Invalid));
+        assert_eq!(odd.named(), Named::Special(SpecialId::Invalid));
     }
 }

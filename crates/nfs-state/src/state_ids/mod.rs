@@ -13,7 +13,7 @@ mod owners;
 mod table;
 mod view;
 
-pub use id::{SpecialId, Stateid4};
+pub use id::Stateid4;
 pub use view::{Checked, FileNumber, KindSet, Revocation, StateKind, StateView};
 
 pub(crate) use table::{NewState, States};
