@@ -352,6 +352,12 @@ pub(super) const CASES: &[Case] = &[
         s.ok(&[op])?;
         refusal(&[BADSESSION], s.ok(&[ops::putrootfh()])).map(drop)
     }),
+    v41("DESTROY_SESSION of its own session before other operations fails with NOT_ONLY_OP", |b| {
+        let mut s = b.session()?;
+        let op = ops::destroy_session(s.created.id);
+        refusal(&[NOT_ONLY_OP], s.once(&[op, ops::putrootfh()])?.all_ok())?;
+        s.ok(&[ops::putrootfh()]).map(drop).map_err(Into::into)
+    }),
     v41("opens survive the end of a session", |b| {
         let wish = b.wish();
         let mut s = b.session_of(&wish)?;

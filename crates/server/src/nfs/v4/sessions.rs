@@ -160,7 +160,13 @@ impl Service<'_, '_, '_> {
     pub(super) fn destroy_session(&mut self, id: SessionId) -> Result<Did> {
         let sender = self.c.sender.clone();
         let principal = principal_of(&sender);
-        let within = self.c.request.as_ref().map(|admitted| admitted.request.session);
+        let request = self.c.request.as_ref();
+        // A session that ends must not have further operations in it (RFC 8881 section 18.37.3).
+        let is_own = request.is_some_and(|admitted| admitted.reply.session.0 == id.0);
+        if is_own && self.c.left > 0 {
+            return Err(Status::NotOnlyOp);
+        }
+        let within = request.map(|admitted| admitted.request.session);
         let machine = &mut self.desk.v4.machine;
         let asker = asker_of(&sender, &principal);
         machine.destroy_session(SessionId4(id.0), within, &asker).map_err(status_of_machine)?;
