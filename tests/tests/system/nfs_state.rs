@@ -6,11 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+use dafs_dat::Address;
 use dafs_nfs_suite::nfs4::callback::Callback;
-use dafs_nfs_suite::nfs4::ops::{self, Claim, How, Locker, lock_type, share};
+use dafs_nfs_suite::nfs4::ops::{self, Channel, Claim, How, Locker, lock_type, share};
 use dafs_nfs_suite::nfs4::results::Delegation;
 use dafs_nfs_suite::nfs4::session::Wish;
-use dafs_nfs_suite::nfs4::{Body, Session, StateId};
+use dafs_nfs_suite::nfs4::{Body, Session, StateId, run};
 use dafs_nfs_suite::rpc::Auth;
 use dafs_nfs_suite::status;
 use dafs_server::{NfsConfig, NfsRules, ServerConfig};
@@ -31,11 +32,23 @@ fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
     }))
 }
 
-/// Returns a session of a new NFS client, whose directory is the root.
+/// Returns a session of a new NFS client, whose directory is the root and whose back channel has
+/// one slot.
 fn client(fixture: &Fixture, owner: &[u8]) -> Session {
-    let mut session = Session::start(fixture.nfs(), &Wish::new(owner, Auth::user(0), 1)).unwrap();
+    let back = Channel { requests: 1, ..Channel::BACK };
+    let wish = Wish { back, ..Wish::new(owner, Auth::user(0), 1) };
+    let mut session = Session::start(fixture.nfs(), &wish).unwrap();
     session.dir = session.ok(&[ops::putrootfh(), ops::getfh()]).unwrap().fh(1).unwrap();
     session
+}
+
+/// Writes to the file as a new DAFS client.
+fn write(server: &Address) {
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let session = client.connect_to(server, &SessionOptions::default()).unwrap();
+    let file = session.open("file", &OpenOptions::write()).unwrap();
+    file.write_at(b"new", 0).unwrap();
+    file.close().unwrap();
 }
 
 /// Opens a file until the client has a delegation. Returns its state id and the file's handle.
@@ -59,13 +72,7 @@ fn a_dafs_client_waits_for_the_delegation_of_an_nfs_client() {
     let (state, fh) = delegated(&mut holder, share::READ);
     let address = fixture.address(any());
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let client = Client::new(ClientConfig::default()).unwrap();
-            let session = client.connect_to(&address, &SessionOptions::default()).unwrap();
-            let file = session.open("file", &OpenOptions::write()).unwrap();
-            file.write_at(b"new", 0).unwrap();
-            file.close().unwrap();
-        });
+        let writer = scope.spawn(|| write(&address));
         let told = holder.callback().unwrap();
         assert!(
             matches!(&told[..], [Callback::Recall { state: of, fh: file, .. }]
@@ -108,6 +115,38 @@ fn a_delegation_that_is_not_returned_is_revoked_and_the_client_told() {
     assert_eq!(holder.last.unwrap().flags & RECALLABLE_STATE_REVOKED, 0);
     // A client that has acknowledged the revocation gets delegations again.
     delegated(&mut holder, share::READ);
+}
+
+#[test]
+fn a_recall_that_nobody_waits_for_is_completed_on_the_next_connection() {
+    let soon = |config: &mut ServerConfig| {
+        // The callback ends after a lease, long before the delegation is revoked.
+        config.filer.lease = Duration::from_secs(1);
+        config.filer.delegations.recall_timeout = Duration::from_secs(4);
+        config.filer.delegations.recall_retry = Duration::from_secs(60);
+        config.filer.delegations.quiet = Duration::ZERO;
+    };
+    let Some(fixture) = fixture(soon) else { return };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut holder = client(&fixture, b"holder");
+    let (state, _) = delegated(&mut holder, share::READ);
+    let address = fixture.address(any());
+    write(&address);
+    // The delegation is revoked, because the client has not replied to the recall. The slot of the
+    // recall stays in use until the client replies, on whichever connection.
+    holder.connection = holder.another_connection().unwrap();
+    let bind = ops::bind_conn(holder.created.id, FORE_OR_BOTH);
+    run(&mut holder.connection, &holder.auth, holder.minor, &[bind]).unwrap().all_ok().unwrap();
+    assert_eq!(holder.callback().unwrap(), [], "the delegation was already revoked");
+    holder.ok(&[ops::free_stateid(state)]).unwrap();
+    // The slot can be used again.
+    let (state, fh) = delegated(&mut holder, share::READ);
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&address));
+        let told = holder.callback().unwrap();
+        assert!(matches!(&told[..], [Callback::Recall { .. }]), "{told:?}");
+        holder.ok(&[ops::putfh(&fh), ops::delegreturn(state)]).unwrap();
+    });
 }
 
 #[test]
@@ -172,5 +211,7 @@ fn until(mut succeeds: impl FnMut() -> bool) {
 
 /// The time after which something that must happen is said not to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The direction in BIND_CONN_TO_SESSION that asks for both channels.
+const FORE_OR_BOTH: u32 = 3;
 /// The flag of SEQUENCE by which the server tells that it has revoked a delegation.
 const RECALLABLE_STATE_REVOKED: u32 = 0x40;

@@ -83,16 +83,18 @@ impl State {
                 // The end of the connection is reported to the machine, which repeats the callback.
                 continue;
             };
-            let Some(recall) = self.callbacks.contents.get(&call.word).copied() else { continue };
-            let xid = self.begin_call(link, &call);
+            // A recall that has ended may still have to be repeated, because its slot stays in use
+            // until the client replies. Then the CB_SEQUENCE alone is sent.
+            let recall = self.callbacks.contents.get(&call.word).copied();
+            let xid = self.begin_call(link, &call, recall.is_some());
             let minor = self.minors.get(&call.client).copied().unwrap_or(1);
-            encode(writer, xid, minor, &call, &recall);
+            encode(writer, xid, minor, &call, recall.as_ref());
             return Some(link);
         }
     }
 
     /// Adds an entry for a call that is about to be sent. Returns its RPC identifier.
-    fn begin_call(&mut self, link: LinkId, call: &CallbackToSend) -> u32 {
+    fn begin_call(&mut self, link: LinkId, call: &CallbackToSend, has_recall: bool) -> u32 {
         let Self { callbacks, machine, .. } = self;
         if callbacks.in_flight.len() >= IN_FLIGHT_MAX {
             // A session that has ended expects no replies.
@@ -101,7 +103,7 @@ impl State {
         }
         callbacks.last_xid = callbacks.last_xid.wrapping_add(1);
         let (session, slot, sequence) = (call.session_key, call.slot, call.sequence);
-        let sent = InFlight { link, session, slot, sequence };
+        let sent = InFlight { link, session, slot, sequence, has_recall };
         callbacks.in_flight.insert(callbacks.last_xid, sent);
         callbacks.last_xid
     }
@@ -122,7 +124,9 @@ impl State {
         }
         self.callbacks.in_flight.remove(&reply.xid);
         let replied = match reply.body {
-            ReplyBody::Accepted(Accepted { outcome: Outcome::Success, .. }) => meaning_of(reader),
+            ReplyBody::Accepted(Accepted { outcome: Outcome::Success, .. }) => {
+                meaning_of(reader, sent.has_recall)
+            }
             _ => CallbackReply::SessionFault,
         };
         let InFlight { session, slot, sequence, .. } = sent;
@@ -131,8 +135,8 @@ impl State {
     }
 }
 
-/// Decodes the results of a CB_COMPOUND of two operations.
-fn meaning_of(reader: Reader<'_>) -> CallbackReply {
+/// Decodes the results of a CB_COMPOUND: those of CB_SEQUENCE and, if there was one, CB_RECALL.
+fn meaning_of(reader: Reader<'_>, has_recall: bool) -> CallbackReply {
     let Ok(mut answers) = ReplyReader::<Callback<'_>>::new(reader) else {
         return CallbackReply::SessionFault;
     };
@@ -144,6 +148,9 @@ fn meaning_of(reader: Reader<'_>) -> CallbackReply {
         },
         _ => return CallbackReply::SessionFault,
     }
+    if !has_recall {
+        return CallbackReply::Done(Status::Ok.number());
+    }
     match answers.next_answer() {
         Some(Ok(answer)) if answer.status() == Status::Delay => CallbackReply::Postponed,
         Some(Ok(answer)) => CallbackReply::Done(answer.status().number()),
@@ -152,7 +159,13 @@ fn meaning_of(reader: Reader<'_>) -> CallbackReply {
 }
 
 /// Writes the call of a callback.
-fn encode(writer: &mut Writer, xid: u32, minor: u32, call: &CallbackToSend, recall: &Recall) {
+fn encode(
+    writer: &mut Writer,
+    xid: u32,
+    minor: u32,
+    call: &CallbackToSend,
+    recall: Option<&Recall>,
+) {
     let body = match call.parameters.security {
         CallbackSecurity::System { user: uid, group: gid } => {
             let machine_name = Opaque(MACHINE_NAME);
@@ -190,9 +203,10 @@ fn encode(writer: &mut Writer, xid: u32, minor: u32, call: &CallbackToSend, reca
         referring: List(referring.into_iter().collect()),
     };
     operations.push(writer, &Callback::Sequence(sequence));
-    let Recall { shown, file, truncate, .. } = recall;
-    let (state, truncate, handle) = (*shown, *truncate, Opaque(&file.0[..]));
-    operations.push(writer, &Callback::Recall(CbRecallArgs { state, truncate, handle }));
+    if let Some(Recall { shown, file, truncate, .. }) = recall {
+        let (state, truncate, handle) = (*shown, *truncate, Opaque(&file.0[..]));
+        operations.push(writer, &Callback::Recall(CbRecallArgs { state, truncate, handle }));
+    }
 }
 
 /// The version of the callback program.

@@ -38,4 +38,6 @@ pub(super) struct InFlight {
     pub session: SessionKey,
     pub slot: u32,
     pub sequence: u32,
+    /// True if the call contains the CB_RECALL.
+    pub has_recall: bool,
 }
