@@ -27,7 +27,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-journal", &["dafs-types"]),
     ("dafs-filer", &["dafs-base", "dafs-types", "dafs-ops"]),
     ("dafs-sessions", &["dafs-base", "dafs-types", "dafs-wire", "dafs-filer"]),
-    ("dafs-nfs-state", &["dafs-base", "dafs-types", "dafs-ops"]),
+    ("dafs-nfs-state", &["dafs-base", "dafs-types"]),
     (
         "dafs-files",
         &["dafs-types", "dafs-memory", "dafs-ops", "dafs-filer", "dafs-store", "dafs-journal"],
