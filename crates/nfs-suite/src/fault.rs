@@ -48,15 +48,24 @@ pub enum Fault {
     Host(#[from] std::io::Error),
 }
 
+/// The accept status of RPC for a program that the server does not have.
+pub const PROG_UNAVAIL: u32 = 1;
+/// The accept status of RPC for a version that the program does not have.
+pub const PROG_MISMATCH: u32 = 2;
+/// The accept status of RPC for a procedure that the program does not have.
+pub const PROC_UNAVAIL: u32 = 3;
+/// The accept status of RPC for arguments that cannot be decoded.
+pub const GARBAGE_ARGS: u32 = 4;
+
 /// Returns the name of an accept status of RPC.
 #[must_use]
 pub const fn accept_name(status: u32) -> &'static str {
     match status {
         0 => "SUCCESS",
-        1 => "PROG_UNAVAIL",
-        2 => "PROG_MISMATCH",
-        3 => "PROC_UNAVAIL",
-        4 => "GARBAGE_ARGS",
+        PROG_UNAVAIL => "PROG_UNAVAIL",
+        PROG_MISMATCH => "PROG_MISMATCH",
+        PROC_UNAVAIL => "PROC_UNAVAIL",
+        GARBAGE_ARGS => "GARBAGE_ARGS",
         5 => "SYSTEM_ERR",
         _ => "an unknown status",
     }

@@ -3,13 +3,13 @@
 use anyhow::{Result, ensure};
 
 use crate::bench::{Bench, not_done, refused, refused_as, same};
+use crate::fault::{Fault, GARBAGE_ARGS};
 use crate::nfs3::kind;
 use crate::rpc::Auth;
 use crate::status::{ACCESS, INVAL, NAMETOOLONG, NOENT, NOTDIR};
 use crate::suite::{Case, Protocol};
 use crate::xdr::Put;
 
-const GARBAGE_ARGS: u32 = 4;
 const AUTH_SYS: u32 = 1;
 const HANDLE_BYTES_MAX: usize = 64;
 
@@ -71,7 +71,7 @@ pub const CASES: &[Case] = &[
     mount("MNT of a path of 1,030 bytes fails", |b| {
         let path = below(b, &"x/".repeat(515));
         match b.mount()?.mnt(path) {
-            Err(crate::fault::Fault::NotDone { status: GARBAGE_ARGS, .. }) => Ok(()),
+            Err(Fault::NotDone { status: GARBAGE_ARGS, .. }) => Ok(()),
             result => refused_as(&[NAMETOOLONG, NOENT, ACCESS], result),
         }
     }),
@@ -95,10 +95,7 @@ pub const CASES: &[Case] = &[
         let mut mount = b.mount()?;
         mount.auth = Auth::None;
         match mount.mnt(&b.target.path) {
-            Ok(_)
-            | Err(crate::fault::Fault::Status { .. } | crate::fault::Fault::Denied { .. }) => {
-                Ok(())
-            }
+            Ok(_) | Err(Fault::Status { .. } | Fault::Denied { .. }) => Ok(()),
             Err(fault) => Err(fault.into()),
         }
     }),

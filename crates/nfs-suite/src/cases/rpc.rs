@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use anyhow::{Result, bail, ensure};
 
 use crate::bench::{Bench, USER, denied, not_done, refused, same};
-use crate::fault::Fault;
+use crate::fault::{Fault, GARBAGE_ARGS, PROC_UNAVAIL, PROG_MISMATCH, PROG_UNAVAIL};
 use crate::nfs3::{self, at};
 use crate::rpc::{Auth, Call, LAST, record_of};
 use crate::status::NAMETOOLONG;
@@ -14,10 +14,6 @@ use crate::suite::{Case, Protocol};
 use crate::xdr::Put;
 use crate::{mount, nfs3::Fh};
 
-const PROG_UNAVAIL: u32 = 1;
-const PROG_MISMATCH: u32 = 2;
-const PROC_UNAVAIL: u32 = 3;
-const GARBAGE_ARGS: u32 = 4;
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
 

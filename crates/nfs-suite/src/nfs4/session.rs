@@ -11,7 +11,7 @@ use super::ops::{self, Channel, Claim, How, Op};
 use super::results::{Body, Client, Created, Delegation, Opened, Sequence};
 use super::{Reply, StateId, call_of, decode_record, run};
 use crate::bench::refusal;
-use crate::fault::Fault;
+use crate::fault::{Fault, GARBAGE_ARGS};
 use crate::rpc::{Auth, Connection};
 use crate::status::{BADXDR, DELAY, GRACE};
 use crate::xdr::Put;
@@ -19,8 +19,6 @@ use crate::xdr::Put;
 /// The flag of CREATE_SESSION with which the connection also carries callbacks.
 pub const CONN_BACK_CHAN: u32 = 2;
 
-/// The accept status of RPC for arguments that cannot be decoded.
-const GARBAGE_ARGS: u32 = 4;
 /// The maximum number of times that a compound is repeated because the server delays it.
 const RETRIES: u32 = 400;
 /// The pause between two attempts, in milliseconds.

@@ -5,7 +5,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::v41;
 use crate::bench::{Bench, OTHER, refusal, same};
-use crate::fault::Fault;
+use crate::fault::{Fault, GARBAGE_ARGS};
 use crate::nfs4::ops::{self, Channel, Claim, How, Op, share};
 use crate::nfs4::results::Client;
 use crate::nfs4::session::{self, Session, Wish};
@@ -33,7 +33,7 @@ fn alone(b: &Bench, wish: &Wish, ops: &[Op]) -> Result<Reply> {
 fn refuses(b: &Bench, wish: &Wish, statuses: &[u32], ops: &[Op]) -> Result<()> {
     match run(&mut b.connection()?, &wish.auth, wish.minor, ops) {
         // A server may decode all operations before it executes the first one.
-        Err(Fault::NotDone { status: 4, .. }) if statuses.contains(&BADXDR) => Ok(()),
+        Err(Fault::NotDone { status: GARBAGE_ARGS, .. }) if statuses.contains(&BADXDR) => Ok(()),
         reply => refusal(statuses, reply?.all_ok()).map(drop),
     }
 }

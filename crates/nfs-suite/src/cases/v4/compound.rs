@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::v41;
 use crate::bench::{not_done, refusal, same};
-use crate::fault::Fault;
+use crate::fault::{Fault, GARBAGE_ARGS};
 use crate::nfs4::attributes::{FILEID, TYPE};
 use crate::nfs4::{Op, StateId, call_of, decode, ops, run};
 use crate::rpc::{Auth, Call};
@@ -13,8 +13,6 @@ use crate::status::{
 };
 use crate::suite::Case;
 use crate::xdr::Put;
-
-const GARBAGE_ARGS: u32 = 4;
 
 /// The test cases of this file.
 pub(super) const CASES: &[Case] = &[
