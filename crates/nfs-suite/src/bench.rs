@@ -3,7 +3,7 @@
 //!
 //! Invariant: everything that a case has created is removed when the case ends.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -64,6 +64,27 @@ const STEPS_PER_SECOND: u64 = 10;
 const TICK_MS: u64 = 20;
 /// The size in bytes of each listing by which the names in a case's directory are removed.
 const PAGE_BYTES: u32 = 32 << 10;
+
+impl Target {
+    /// Returns the server and the export of a URL: nfs://HOST:PORT/PATH. The port may be missing,
+    /// and is 2049 then. The mount service has the same address.
+    pub fn of(url: &str) -> Result<Self> {
+        let rest = url.strip_prefix("nfs://").context("the URL does not begin with nfs://")?;
+        let (server, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let server = if server.contains(':') { server.into() } else { format!("{server}:2049") };
+        let mut addresses =
+            server.to_socket_addrs().with_context(|| format!("{server} is no address"))?;
+        let nfs = addresses.next().with_context(|| format!("{server} has no address"))?;
+        Ok(Self {
+            nfs,
+            mount: nfs,
+            path: if path.is_empty() { "/".into() } else { path.into() },
+            read_only: None,
+            squashed: None,
+            restart_seconds: 0,
+        })
+    }
+}
 
 impl Bench {
     /// Connects to a server and creates the directory of a case.

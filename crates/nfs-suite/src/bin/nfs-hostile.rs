@@ -1,9 +1,8 @@
 //! `nfs-hostile URL --process PID`: sends bad messages to a server, and measures its memory.
 
-use std::net::ToSocketAddrs;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 use dafs_nfs_suite::bench::Target;
 use dafs_nfs_suite::hostile::{Load, run};
@@ -45,19 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn attack(arguments: &Arguments) -> Result<()> {
-    let rest = arguments.url.strip_prefix("nfs://").context("the URL must begin with nfs://")?;
-    let (server, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let mut addresses = server.to_socket_addrs().with_context(|| format!("resolving {server}"))?;
-    let nfs = addresses.next().with_context(|| format!("{server} has no address"))?;
     let load = Load {
-        target: Target {
-            nfs,
-            mount: nfs,
-            path: if path.is_empty() { "/".into() } else { path.into() },
-            read_only: None,
-            squashed: None,
-            restart_seconds: 0,
-        },
+        target: Target::of(&arguments.url)?,
         process: arguments.process,
         messages: arguments.messages,
         seed: arguments.seed,

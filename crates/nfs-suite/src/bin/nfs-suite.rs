@@ -1,10 +1,9 @@
 //! `nfs-suite URL`: runs the test cases against a server and reports the differences from the
 //! standards.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 use dafs_nfs_suite::bench::Target;
 use dafs_nfs_suite::cases;
@@ -87,17 +86,12 @@ fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn target(arguments: &Arguments) -> Result<Target> {
-    let url = arguments.url.as_deref().unwrap_or_default();
-    let rest = url.strip_prefix("nfs://").context("the URL does not begin with nfs://")?;
-    let (server, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let server = if server.contains(':') { server.into() } else { format!("{server}:2049") };
-    let nfs: SocketAddr = server
-        .to_socket_addrs()
-        .with_context(|| format!("{server} is no address"))?
-        .next()
-        .with_context(|| format!("{server} has no address"))?;
-    let mount = SocketAddr::new(nfs.ip(), arguments.mount_port.unwrap_or(nfs.port()));
-    let path = if path.is_empty() { "/".into() } else { path.into() };
-    let (read_only, squashed) = (arguments.read_only.clone(), arguments.squashed.clone());
-    Ok(Target { nfs, mount, path, read_only, squashed, restart_seconds: arguments.restart })
+    let mut target = Target::of(arguments.url.as_deref().unwrap_or_default())?;
+    if let Some(port) = arguments.mount_port {
+        target.mount.set_port(port);
+    }
+    target.read_only.clone_from(&arguments.read_only);
+    target.squashed.clone_from(&arguments.squashed);
+    target.restart_seconds = arguments.restart;
+    Ok(target)
 }
