@@ -83,6 +83,12 @@ impl Wish {
             back: Channel::BACK,
         }
     }
+
+    /// Returns the CREATE_SESSION of a client, with its next sequence number.
+    #[must_use]
+    pub fn create_session(&self, client: u64, number: u32) -> Op {
+        ops::create_session(client, number, self.flags, self.fore, self.back)
+    }
 }
 
 impl Session {
@@ -269,7 +275,16 @@ impl Drop for Session {
 
 /// Calls EXCHANGE_ID with the parameters of a session to be created.
 pub fn exchange(connection: &mut Connection, wish: &Wish) -> Result<Client, Fault> {
-    let op = ops::exchange_id(wish.verifier, &wish.owner, 0);
+    exchange_with(connection, wish, 0)
+}
+
+/// Calls EXCHANGE_ID with the parameters of a session to be created, and with flags.
+pub fn exchange_with(
+    connection: &mut Connection,
+    wish: &Wish,
+    flags: u32,
+) -> Result<Client, Fault> {
+    let op = ops::exchange_id(wish.verifier, &wish.owner, flags);
     let reply = run(connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
     match reply.body(0)? {
         Body::Client(client) => Ok(client.clone()),
@@ -284,7 +299,7 @@ pub fn create(
     client: u64,
     number: u32,
 ) -> Result<Created, Fault> {
-    let op = ops::create_session(client, number, wish.flags, wish.fore, wish.back);
+    let op = wish.create_session(client, number);
     let reply = run(connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
     match reply.body(0)? {
         Body::Created41(created) => Ok(*created),

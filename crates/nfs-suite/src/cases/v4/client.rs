@@ -43,18 +43,9 @@ fn beside(s: &mut Session, ops: &[Op]) -> Result<Reply> {
     Ok(run(&mut s.connection, &s.auth, s.minor, ops)?)
 }
 
+/// Calls EXCHANGE_ID on a connection of its own.
 fn exchange(b: &Bench, wish: &Wish, flags: u32) -> Result<Client, Fault> {
-    let mut connection = Connection::open(b.target.nfs)?;
-    let op = ops::exchange_id(wish.verifier, &wish.owner, flags);
-    let reply = run(&mut connection, &wish.auth, wish.minor, &[op])?.all_ok()?;
-    match reply.body(0)? {
-        Body::Client(client) => Ok(client.clone()),
-        other => Err(Fault::Reply(format!("has {other:?} for a client"))),
-    }
-}
-
-fn create(wish: &Wish, client: u64, number: u32) -> Op {
-    ops::create_session(client, number, wish.flags, wish.fore, wish.back)
+    session::exchange_with(&mut Connection::open(b.target.nfs)?, wish, flags)
 }
 
 /// Creates a session with these limits. Returns the limits that the server grants.
@@ -68,7 +59,7 @@ fn negotiate(b: &mut Bench, fore: Channel, back: Channel) -> Result<(Channel, Ch
 fn refuses_limits(b: &mut Bench, statuses: &[u32], fore: Channel) -> Result<()> {
     let wish = Wish { fore, ..b.wish() };
     let client = exchange(b, &wish, 0)?;
-    refuses(b, &wish, statuses, &[create(&wish, client.id, client.sequence)])
+    refuses(b, &wish, statuses, &[wish.create_session(client.id, client.sequence)])
 }
 
 /// The test cases of this file.
@@ -104,7 +95,7 @@ pub(super) const CASES: &[Case] = &[
         exchange(b, &wish, 0)?;
         let client = exchange(b, &wish, 0)?;
         same("the flag", client.flags & CONFIRMED, 0)?;
-        alone(b, &wish, &[create(&wish, client.id, client.sequence)])?.all_ok()?;
+        alone(b, &wish, &[wish.create_session(client.id, client.sequence)])?.all_ok()?;
         Ok(())
     }),
     v41("a new instance leaves the old session until it has one itself", |b| {
@@ -114,7 +105,7 @@ pub(super) const CASES: &[Case] = &[
         let client = exchange(b, &new, 0)?;
         ensure!(client.id != old.client.id, "the new instance has the old id");
         old.ok(&[ops::putrootfh()])?;
-        alone(b, &new, &[create(&new, client.id, client.sequence)])?.all_ok()?;
+        alone(b, &new, &[new.create_session(client.id, client.sequence)])?.all_ok()?;
         refusal(&[BADSESSION], old.ok(&[ops::putrootfh()])).map(drop)
     }),
     v41("a new instance ends the opens of the old one", |b| {
@@ -236,35 +227,35 @@ pub(super) const CASES: &[Case] = &[
     v41("CREATE_SESSION with a number that is too high fails with SEQ_MISORDERED", |b| {
         let wish = b.wish();
         let client = exchange(b, &wish, 0)?;
-        refuses(b, &wish, &[SEQ_MISORDERED], &[create(&wish, client.id, client.sequence + 1)])
+        refuses(b, &wish, &[SEQ_MISORDERED], &[wish.create_session(client.id, client.sequence + 1)])
     }),
     v41("CREATE_SESSION with an old number fails with SEQ_MISORDERED", |b| {
         let wish = b.wish();
         let session = Session::start(b.target.nfs, &wish)?;
         let (id, number) = (session.client.id, session.client.sequence);
         session::create(&mut b.connection()?, &wish, id, number + 1)?;
-        refuses(b, &wish, &[SEQ_MISORDERED], &[create(&wish, id, number)])
+        refuses(b, &wish, &[SEQ_MISORDERED], &[wish.create_session(id, number)])
     }),
     v41("CREATE_SESSION of an unknown client fails with STALE_CLIENTID", |b| {
         let wish = b.wish();
-        refuses(b, &wish, &[STALE_CLIENTID], &[create(&wish, 0x1234_5678_9abc_def0, 1)])
+        refuses(b, &wish, &[STALE_CLIENTID], &[wish.create_session(0x1234_5678_9abc_def0, 1)])
     }),
     v41("CREATE_SESSION with an operation behind it fails with NOT_ONLY_OP", |b| {
         let wish = b.wish();
         let client = exchange(b, &wish, 0)?;
-        let op = create(&wish, client.id, client.sequence);
+        let op = wish.create_session(client.id, client.sequence);
         refuses(b, &wish, &[NOT_ONLY_OP], &[op, ops::putrootfh()])
     }),
     v41("CREATE_SESSION with an unknown flag fails with INVAL", |b| {
         let wish = Wish { flags: 0x100, ..b.wish() };
         let client = exchange(b, &wish, 0)?;
-        refuses(b, &wish, &[INVAL], &[create(&wish, client.id, client.sequence)])
+        refuses(b, &wish, &[INVAL], &[wish.create_session(client.id, client.sequence)])
     }),
     v41("CREATE_SESSION of another user fails with CLID_INUSE", |b| {
         let wish = b.wish();
         let client = exchange(b, &wish, 0)?;
         let other = Wish { auth: Auth::user(OTHER), ..wish };
-        let op = create(&other, client.id, client.sequence);
+        let op = other.create_session(client.id, client.sequence);
         refuses(b, &other, &[CLID_INUSE, WRONG_CRED], &[op])
     }),
     v41("CREATE_SESSION over TCP does not grant RDMA", |b| {
@@ -315,7 +306,7 @@ pub(super) const CASES: &[Case] = &[
     v41("CREATE_SESSION without slots fails or grants one", |b| {
         let wish = Wish { fore: Channel { requests: 0, ..Channel::FORE }, ..b.wish() };
         let client = exchange(b, &wish, 0)?;
-        let reply = alone(b, &wish, &[create(&wish, client.id, client.sequence)])?;
+        let reply = alone(b, &wish, &[wish.create_session(client.id, client.sequence)])?;
         match reply.status {
             0 => Ok(()),
             _ => refusal(&[INVAL, TOOSMALL], reply.all_ok()).map(drop),
