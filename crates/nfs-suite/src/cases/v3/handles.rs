@@ -10,8 +10,8 @@ use crate::nfs3::{How, Nfs3, Sattr, kind};
 use crate::status::{BADHANDLE, NOTDIR, STALE};
 use crate::suite::Case;
 
-/// Calls a procedure, by its number, with a handle. The other arguments are valid, and name an
-/// object in the directory `dir`.
+/// Calls a procedure, by its number, with a handle. The other arguments are valid; `file` is the
+/// file that LINK links.
 fn call(c: &mut Nfs3, procedure: u32, fh: &[u8], file: &[u8]) -> Result<(), Fault> {
     match procedure {
         1 => c.getattr(fh).map(drop),
