@@ -127,12 +127,13 @@ pub fn run(case: &Case, target: &Target, number: usize) -> Verdict {
             Verdict::Failed(format!("passes, although it is known to fail: {reason}"))
         }
         (Err(error), _) if error.is::<Skip>() => Verdict::Skipped(error.to_string()),
-        (Err(error), _) if lacks(&error).is_some() => {
-            let operation = lacks(&error).unwrap_or_default();
-            Verdict::Skipped(format!("the server does not support {operation}, which is optional"))
-        }
-        (Err(error), None) => Verdict::Failed(format!("{error:#}")),
-        (Err(error), Some(reason)) => Verdict::Known(format!("{error:#}"), reason),
+        (Err(error), known) => match (lacks(&error), known) {
+            (Some(operation), _) => Verdict::Skipped(format!(
+                "the server does not support {operation}, which is optional"
+            )),
+            (None, None) => Verdict::Failed(format!("{error:#}")),
+            (None, Some(reason)) => Verdict::Known(format!("{error:#}"), reason),
+        },
     }
 }
 
