@@ -214,19 +214,24 @@ impl Bench {
 
     /// Mounts the read-only export. Skips the case if the target has none.
     pub fn read_only(&self) -> Result<Fh> {
-        self.other_export(self.target.read_only.as_deref(), "read-only")
+        Ok(self.mount()?.mnt(self.read_only_path()?)?.fh)
     }
 
     /// Mounts the export that squashes user 0. Skips the case if the target has none.
     pub fn squashed(&self) -> Result<Fh> {
-        self.other_export(self.target.squashed.as_deref(), "squashed")
+        Ok(self.mount()?.mnt(self.squashed_path()?)?.fh)
     }
 
-    fn other_export(&self, path: Option<&str>, what: &str) -> Result<Fh> {
-        let Some(path) = path else {
-            return Err(Skip(format!("the server has no {what} export")).into());
-        };
-        Ok(self.mount()?.mnt(path)?.fh)
+    /// Returns the path of the read-only export. Skips the case if the target has none.
+    pub fn read_only_path(&self) -> Result<String> {
+        let path = self.target.read_only.clone();
+        Ok(path.ok_or_else(|| Skip("the server has no read-only export".into()))?)
+    }
+
+    /// Returns the path of the export that squashes user 0. Skips the case if the target has none.
+    pub fn squashed_path(&self) -> Result<String> {
+        let path = self.target.squashed.clone();
+        Ok(path.ok_or_else(|| Skip("the server has no squashed export".into()))?)
     }
 
     /// Removes the case's directory and everything in it, as far as possible.
@@ -276,10 +281,17 @@ fn empty(client: &mut Nfs3, dir: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Waits until the server's clock has gone on. Until then, the change attribute of something that
-/// has just changed may rise, although nothing more has changed.
+/// Waits until the server's clock has gone on. Until then, the next change may get the same time as
+/// the last one, and the change attribute of something that has just changed may rise, although
+/// nothing more has changed.
 pub fn await_tick() {
     std::thread::sleep(Duration::from_millis(TICK_MS));
+}
+
+/// Returns bytes whose values depend on their offsets, so that misplaced bytes are noticed.
+#[must_use]
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 /// Checks that two values are equal.

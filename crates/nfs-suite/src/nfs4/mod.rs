@@ -63,6 +63,9 @@ impl StateId {
     /// A state id that is always invalid.
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 
+    /// A state id that looks valid, and that no server has made.
+    pub const UNKNOWN: Self = Self { seqid: 1, other: [9; 12] };
+
     /// Appends the encoding of the state id.
     #[must_use]
     pub fn put(&self, put: Put) -> Put {

@@ -247,13 +247,8 @@ impl Session {
         Connection::open(self.server)
     }
 
-    /// Ends the client with all of its state, as far as possible.
-    pub fn end(&mut self) {
-        let _ = self.end_or_fail();
-    }
-
     /// Creates a new instance of the client, so that the server releases the state of the old one.
-    fn end_or_fail(&mut self) -> Result<(), Fault> {
+    fn end(&mut self) -> Result<(), Fault> {
         let mut wish = Wish::new(&self.owner, self.auth.clone(), self.minor);
         wish.verifier = *b"the last";
         let mut connection = Connection::open(self.server)?;
@@ -269,7 +264,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.end();
+        // The server may be gone.
+        let _ = self.end();
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 
 use super::v3;
-use crate::bench::{OTHER, USER, refusal, refused, refused_as, same};
+use crate::bench::{OTHER, USER, await_tick, refusal, refused, refused_as, same};
 use crate::nfs3::{Sattr, SetTime, Wcc, kind};
 use crate::rpc::Auth;
 use crate::status::{ACCESS, FBIG, INVAL, ISDIR, NOT_SYNC, NOTSUPP, PERM};
@@ -138,7 +138,7 @@ pub(super) const CASES: &[Case] = &[
     v3("SETATTR changes the change time", |b| {
         let fh = b.file("f")?;
         let before = b.c.getattr(&fh)?.ctime;
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        await_tick();
         b.c.setattr(&fh, Sattr::mode(0o600), None)?;
         ensure!(b.c.getattr(&fh)?.ctime > before, "it stays as it was");
         Ok(())

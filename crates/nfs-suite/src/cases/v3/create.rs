@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::names::LONG;
-use super::v3;
+use super::{is_right, v3};
 use crate::bench::{Bench, OTHER, USER, refusal, refused, refused_as, same};
 use crate::nfs3::{Fh, How, Made, Sattr, SetTime, kind};
 use crate::rpc::Auth;
@@ -30,10 +30,7 @@ fn reply_is_true(b: &mut Bench, make: impl FnOnce(&mut Bench) -> Result<Made>) -
     let dir = b.dir.clone();
     let before = b.c.getattr(&dir)?;
     let made = make(b)?;
-    if let Some(pre) = made.dir.before {
-        same("before", pre, (before.size, before.mtime, before.ctime))?;
-    }
-    same("after", made.dir.after.context("there are no attributes")?, b.c.getattr(&dir)?)?;
+    is_right(made.dir, &before, b.c.getattr(&dir)?)?;
     let (fh, attr) = (made.fh.context("there is no handle")?, made.attr);
     same("the file", attr.context("the file has no attributes")?, b.c.getattr(&fh)?)
 }

@@ -3,16 +3,11 @@
 use anyhow::ensure;
 
 use super::v3;
-use crate::bench::{USER, refused, refused_as, same};
+use crate::bench::{USER, pattern, refused, refused_as, same};
 use crate::nfs3::{Sattr, kind};
 use crate::rpc::Auth;
 use crate::status::{ACCESS, INVAL, ISDIR};
 use crate::suite::Case;
-
-/// Returns bytes whose values depend on their offsets, so that misplaced bytes are noticed.
-pub(super) fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
 
 /// The test cases of this file.
 pub(super) const CASES: &[Case] = &[

@@ -11,9 +11,10 @@ mod read_only;
 mod repeats;
 mod write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, same};
+use crate::nfs3::{Attr, Wcc};
 use crate::suite::{Case, Protocol};
 
 /// The tables of all cases of version 3.
@@ -33,4 +34,13 @@ pub const TABLES: &[&[Case]] = &[
 /// Creates a test case of version 3.
 const fn v3(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Nfs3, name, run)
+}
+
+/// Checks the attributes of a file before and after an operation in a reply. A reply need not have
+/// those before it.
+fn is_right(wcc: Wcc, before: &Attr, after: Attr) -> Result<()> {
+    if let Some(pre) = wcc.before {
+        same("before", pre, (before.size, before.mtime, before.ctime))?;
+    }
+    same("after", wcc.after.context("there are no attributes")?, after)
 }

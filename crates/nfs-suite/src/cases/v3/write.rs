@@ -2,9 +2,8 @@
 
 use anyhow::{Context, ensure};
 
-use super::data::pattern;
 use super::v3;
-use crate::bench::{USER, refusal, refused, refused_as, same};
+use crate::bench::{USER, await_tick, pattern, refusal, refused, refused_as, same};
 use crate::fault::Fault;
 use crate::nfs3::{Sattr, SetTime, kind};
 use crate::status::{ACCESS, FBIG, INVAL, ISDIR};
@@ -170,7 +169,7 @@ pub(super) const CASES: &[Case] = &[
         let old = Sattr { mtime: SetTime::To((1000, 0)), ..Sattr::default() };
         b.c.setattr(&fh, old, None)?;
         let before = b.c.getattr(&fh)?;
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        await_tick();
         b.c.write(&fh, 0, FILE_SYNC, b"x")?;
         let after = b.c.getattr(&fh)?;
         ensure!(after.mtime > before.mtime && after.ctime > before.ctime, "{after:?}");

@@ -1,14 +1,11 @@
 //! Cases of GETATTR, SETATTR, VERIFY, NVERIFY and ACCESS.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 
-use super::{v41, v42};
+use super::{as_user, v41, v42};
 use crate::bench::{Bench, OTHER, USER, await_tick, refusal, same};
 use crate::nfs4::attributes as a;
 use crate::nfs4::{Attrs, Body, Op, Session, Set, StateId, ops};
-use crate::rpc::Auth;
 use crate::status::{
     ACCESS, ATTRNOTSUPP, BAD_STATEID, BADOWNER, BADXDR, FBIG, INVAL, ISDIR, NOT_SAME, OPENMODE,
     PERM, SAME,
@@ -29,15 +26,6 @@ fn set(s: &mut Session, fh: &[u8], set: &Set) -> Result<()> {
 
 fn set_fails(s: &mut Session, fh: &[u8], set: &Set, statuses: &[u32]) -> Result<()> {
     s.fails(statuses, &[ops::putfh(fh), ops::setattr(StateId::ANONYMOUS, set)]).map(drop)
-}
-
-/// Creates a file in a session of user 0. Returns this session, a session of another user, and the
-/// handle.
-fn as_user(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
-    let mut root = b.session()?;
-    let fh = root.file("f", b"hello")?;
-    set(&mut root, &fh, &Set::new().mode(mode))?;
-    Ok((root, b.session_as(Auth::user(USER))?, fh))
 }
 
 /// Checks that an operation that changes a file also raises the file's change attribute.
@@ -254,7 +242,7 @@ pub(super) const CASES: &[Case] = &[
     v41("SETATTR of the size with an unknown state id fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let fh = s.file("f", b"hello")?;
-        let state = StateId { seqid: 1, other: [9; 12] };
+        let state = StateId::UNKNOWN;
         let op = ops::setattr(state, &Set::new().size(1));
         s.fails(&[BAD_STATEID, crate::status::STALE_STATEID], &[ops::putfh(&fh), op]).map(drop)
     }),
@@ -297,7 +285,7 @@ pub(super) const CASES: &[Case] = &[
         let mut s = b.session()?;
         let fh = s.file("f", b"")?;
         let before = get(&mut s, &fh, &[a::TIME_METADATA])?.time(a::TIME_METADATA)?;
-        std::thread::sleep(Duration::from_millis(20));
+        await_tick();
         set(&mut s, &fh, &Set::new().mode(0o600))?;
         let after = get(&mut s, &fh, &[a::TIME_METADATA])?.time(a::TIME_METADATA)?;
         ensure!(after > before, "it stays {before:?}");

@@ -165,7 +165,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     v42("COPY with a wrong state id fails with BAD_STATEID", |b| {
         let mut pair = Pair::new(b, b"hello")?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let (from, to) = (pair.from.0, pair.to.0);
         pair.refuses(&[BAD_STATEID, STALE_STATEID], ops::copy(wrong, to, (0, 0), 5, true))?;
         pair.refuses(&[BAD_STATEID, STALE_STATEID], ops::copy(from, wrong, (0, 0), 5, true))
@@ -220,20 +220,20 @@ pub(super) const CASES: &[Case] = &[
     }),
     v42("CLONE with a wrong state id fails", |b| {
         let mut pair = Pair::new(b, b"hello")?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let to = pair.to.0;
         let statuses = [BAD_STATEID, STALE_STATEID, NOTSUPP];
         pair.refuses(&statuses, ops::clone(wrong, to, (0, 0), 0))
     }),
     v42("OFFLOAD_STATUS of an unknown copy fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let statuses = [BAD_STATEID, STALE_STATEID, NOTSUPP];
         s.fails(&statuses, &[s.dir(), ops::offload_status(wrong)]).map(drop)
     }),
     v42("OFFLOAD_CANCEL of an unknown copy fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let statuses = [BAD_STATEID, STALE_STATEID, NOTSUPP];
         s.fails(&statuses, &[s.dir(), ops::offload_cancel(wrong)]).map(drop)
     }),

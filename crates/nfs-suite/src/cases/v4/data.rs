@@ -2,10 +2,9 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::v41;
-use crate::bench::{Bench, USER, refusal, same};
+use super::{as_user, v41};
+use crate::bench::{Bench, pattern, refusal, same};
 use crate::nfs4::{Body, Session, Set, StateId, ops};
-use crate::rpc::Auth;
 use crate::status::{
     ACCESS, BAD_STATEID, BADXDR, FBIG, INVAL, ISDIR, ROFS, STALE_STATEID, SYMLINK, WRONG_TYPE,
 };
@@ -13,10 +12,6 @@ use crate::suite::Case;
 use crate::xdr::Put;
 
 const ANONYMOUS: StateId = StateId::ANONYMOUS;
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
 
 /// Reads a range of a file of five bytes. Checks the data and the end-of-file flag.
 fn reads(b: &mut Bench, at: (u64, u32), wanted: (&[u8], bool)) -> Result<()> {
@@ -60,11 +55,7 @@ fn no_file(b: &mut Bench, kind: Put, statuses: &[u32]) -> Result<()> {
 /// Calls an operation of another user on a file with this mode, without an open. Checks that it
 /// fails with one of the statuses, or that it succeeds if there are none.
 fn user(b: &mut Bench, mode: u32, op: ops::Op, statuses: &[u32]) -> Result<()> {
-    let mut root = b.session()?;
-    let fh = root.file("f", b"hello")?;
-    let set = ops::setattr(ANONYMOUS, &Set::new().mode(mode));
-    root.ok(&[ops::putfh(&fh), set])?;
-    let mut user = b.session_as(Auth::user(USER))?;
+    let (_root, mut user, fh) = as_user(b, mode)?;
     match statuses {
         [] => user.ok(&[ops::putfh(&fh), op]).map(drop).map_err(Into::into),
         _ => user.fails(statuses, &[ops::putfh(&fh), op]).map(drop),
@@ -115,7 +106,7 @@ pub(super) const CASES: &[Case] = &[
     v41("READ and WRITE with a state id that no server made fail", |b| {
         let mut s = b.session()?;
         let fh = s.file("f", b"hello")?;
-        let state = StateId { seqid: 1, other: [9; 12] };
+        let state = StateId::UNKNOWN;
         let statuses = [BAD_STATEID, STALE_STATEID];
         s.fails(&statuses, &[ops::putfh(&fh), ops::read(state, 0, 1)])?;
         s.fails(&statuses, &[ops::putfh(&fh), ops::write(state, 0, 2, b"x")]).map(drop)
@@ -237,9 +228,7 @@ pub(super) const CASES: &[Case] = &[
         user(b, 0o602, ops::write(ANONYMOUS, 0, 2, b"x"), &[])
     }),
     v41("WRITE in the read-only export fails with ROFS", |b| {
-        let Some(path) = b.target.read_only.clone() else {
-            return Err(crate::suite::Skip("the server has no read-only export".into()).into());
-        };
+        let path = b.read_only_path()?;
         let mut s = b.session()?;
         let fh = b.walk_from(&mut s, &format!("{path}/file"))?;
         s.ok(&[ops::putfh(&fh), ops::read(ANONYMOUS, 0, 1)])?;

@@ -262,7 +262,7 @@ pub(super) const CASES: &[Case] = &[
     v41("LOCK with a wrong open fails with BAD_STATEID", |b| {
         let mut one = Holder::new(b, "one")?;
         let statuses = [BAD_STATEID, crate::status::STALE_STATEID];
-        for state in [StateId { seqid: 1, other: [9; 12] }, StateId::ANONYMOUS] {
+        for state in [StateId::UNKNOWN, StateId::ANONYMOUS] {
             let locker = Locker::New(state, b"l".to_vec());
             one.refuses(&statuses, ops::lock(WRITE, false, 0, 10, &locker))?;
         }

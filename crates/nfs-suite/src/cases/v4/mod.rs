@@ -20,7 +20,9 @@ mod xattrs;
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, USER};
+use crate::nfs4::{Session, Set, StateId, ops};
+use crate::rpc::Auth;
 use crate::suite::{Case, Protocol};
 
 /// The tables of all cases of version 4.
@@ -51,4 +53,14 @@ const fn v41(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
 /// Creates a test case of version 4.2.
 const fn v42(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Case {
     Case::new(Protocol::Nfs42, name, run)
+}
+
+/// Creates the file `f` with the text "hello" and a mode in a session of user 0. Returns this
+/// session, a session of another user, and the handle.
+fn as_user(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
+    let mut root = b.session()?;
+    let fh = root.file("f", b"hello")?;
+    let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(mode));
+    root.ok(&[ops::putfh(&fh), set])?;
+    Ok((root, b.session_as(Auth::user(USER))?, fh))
 }

@@ -69,9 +69,8 @@ fn too_long(b: &mut Bench, op: Op) -> Result<()> {
 fn users_directory(b: &mut Bench, mode: u32) -> Result<(Session, Session, Vec<u8>)> {
     let mut root = b.session()?;
     let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(mode));
-    let reply = root.ok(&[root.dir(), ops::mkdir("d"), set, ops::mkdir("x")]);
-    let _ = reply?;
-    let fh = root.ok(&[root.dir(), ops::lookup("d"), ops::getfh()])?.fh(2)?;
+    let make = [root.dir(), ops::mkdir("d"), set, ops::getfh(), ops::mkdir("x")];
+    let fh = root.ok(&make)?.fh(3)?;
     Ok((root, b.session_as(Auth::user(USER))?, fh))
 }
 
@@ -83,9 +82,7 @@ fn no_right(b: &mut Bench, mode: u32, op: Op) -> Result<()> {
 
 /// Checks that an operation in the read-only export fails with ROFS.
 fn read_only(b: &mut Bench, op: Op) -> Result<()> {
-    let Some(path) = b.target.read_only.clone() else {
-        return Err(crate::suite::Skip("the server has no read-only export".into()).into());
-    };
+    let path = b.read_only_path()?;
     let mut s = b.session()?;
     let fh = b.walk_from(&mut s, &path)?;
     s.fails(&[ROFS], &[ops::putfh(&fh), ops::savefh(), op]).map(drop)
@@ -336,9 +333,7 @@ pub(super) const CASES: &[Case] = &[
         read_only(b, ops::rename("file", "x"))
     }),
     v41("RENAME to another export fails with XDEV", |b| {
-        let Some(path) = b.target.squashed.clone() else {
-            return Err(crate::suite::Skip("the server has one export".into()).into());
-        };
+        let path = b.squashed_path()?;
         let mut s = b.session()?;
         s.file("f", b"")?;
         let other = b.walk_from(&mut s, &path)?;
@@ -389,9 +384,7 @@ pub(super) const CASES: &[Case] = &[
         s.fails(&[NAMETOOLONG], &ops).map(drop)
     }),
     v41("LINK to another export fails with XDEV", |b| {
-        let Some(path) = b.target.squashed.clone() else {
-            return Err(crate::suite::Skip("the server has one export".into()).into());
-        };
+        let path = b.squashed_path()?;
         let mut s = b.session()?;
         let fh = s.file("f", b"")?;
         let other = b.walk_from(&mut s, &path)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::v41;
+use super::{as_user, v41};
 use crate::bench::{Bench, USER, await_tick, refusal, same};
 use crate::nfs4::attributes::{CHANGE, FILEID, MODE, SIZE, SUPPATTR_EXCLCREAT};
 use crate::nfs4::ops::{self, Claim, How, Op, share};
@@ -37,11 +37,7 @@ fn refuses(b: &mut Bench, statuses: &[u32], op: Op) -> Result<()> {
 
 /// Checks that another user may not open an existing file with this mode.
 fn refuses_user(b: &mut Bench, mode: u32, access: u32) -> Result<()> {
-    let mut root = b.session()?;
-    let fh = root.file("f", b"data")?;
-    let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(mode));
-    root.ok(&[ops::putfh(&fh), set])?;
-    let mut user = b.session_as(Auth::user(USER))?;
+    let (_root, mut user, _fh) = as_user(b, mode)?;
     user.fails(&[ACCESS], &[user.dir(), open(access, 0, &How::Open, "f")]).map(drop)
 }
 
@@ -248,20 +244,15 @@ pub(super) const CASES: &[Case] = &[
         Ok(())
     }),
     v41("an open stays usable when the mode takes the right away", |b| {
-        let mut root = b.session()?;
-        let fh = root.file("f", b"data")?;
-        let mode = |mode| ops::setattr(StateId::ANONYMOUS, &Set::new().mode(mode));
-        root.ok(&[ops::putfh(&fh), mode(0o666)])?;
-        let mut user = b.session_as(Auth::user(USER))?;
+        let (mut root, mut user, fh) = as_user(b, 0o666)?;
         let (opened, _) = user.open("o", (BOTH, 0), &How::Open, "f")?;
-        root.ok(&[ops::putfh(&fh), mode(0o600)])?;
+        let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(0o600));
+        root.ok(&[ops::putfh(&fh), set])?;
         user.ok(&[ops::putfh(&fh), ops::read(opened.state, 0, 4)])?;
         Ok(())
     }),
     v41("OPEN that creates in the read-only export fails with ROFS", |b| {
-        let Some(path) = b.target.read_only.clone() else {
-            return Err(crate::suite::Skip("the server has no read-only export".into()).into());
-        };
+        let path = b.read_only_path()?;
         let mut s = b.session()?;
         let fh = b.walk_from(&mut s, &path)?;
         s.fails(&[ROFS], &[ops::putfh(&fh), open(BOTH, 0, &guarded(), "x")])?;
@@ -291,7 +282,7 @@ pub(super) const CASES: &[Case] = &[
     v41("OPEN under a delegation that does not exist fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let fh = s.file("f", b"")?;
-        let state = StateId { seqid: 1, other: [9; 12] };
+        let state = StateId::UNKNOWN;
         let statuses = [BAD_STATEID, crate::status::STALE_STATEID, NOTSUPP];
         let op = ops::open(b"o", READ, 0, &How::Open, &Claim::DelegCurFh(state));
         s.fails(&statuses, &[ops::putfh(&fh), op])?;
@@ -382,11 +373,8 @@ pub(super) const CASES: &[Case] = &[
         Ok(())
     }),
     v41("the state id of another client fails with BAD_STATEID", |b| {
-        let (state, fh, _one) = {
-            let mut s = b.session()?;
-            let (state, fh) = s.opened("f")?;
-            (state, fh, s)
-        };
+        let mut one = b.session()?;
+        let (state, fh) = one.opened("f")?;
         let mut other = b.session()?;
         let statuses = [BAD_STATEID, ACCESS, crate::status::STALE_STATEID];
         other.fails(&statuses, &[ops::putfh(&fh), ops::close(state)])?;

@@ -33,7 +33,6 @@ fn second(b: &mut Bench, first: (u32, u32), second: (u32, u32), is_other: bool) 
 /// Checks that two opens conflict, by two owners of one client and by two clients.
 fn conflict(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
     same("the status of one client", second(b, first, other, false)?, SHARE_DENIED)?;
-    b.session()?.ok(&[])?;
     let mut s = b.session()?;
     s.ok(&[s.dir(), ops::remove("f")])?;
     same("the status of two clients", second(b, first, other, true)?, SHARE_DENIED)
@@ -48,10 +47,8 @@ fn agree(b: &mut Bench, first: (u32, u32), other: (u32, u32)) -> Result<()> {
 /// with one of the statuses.
 fn downgrade(b: &mut Bench, statuses: &[u32], change: impl Fn(StateId) -> ops::Op) -> Result<()> {
     let mut s = b.session()?;
-    s.file("f", b"data")?;
-    s.open("o", (READ | share::WANT_NONE, NONE), &How::Open, "f")?;
-    let (two, fh) = s.open("o", (BOTH | share::WANT_NONE, NONE), &How::Open, "f")?;
-    s.fails(statuses, &[ops::putfh(&fh), change(two.state)]).map(drop)
+    let (state, fh) = both_ways(&mut s)?;
+    s.fails(statuses, &[ops::putfh(&fh), change(state)]).map(drop)
 }
 
 /// Creates a file that one owner has opened for reading, and then for reading and writing.
@@ -191,7 +188,7 @@ pub(super) const CASES: &[Case] = &[
         downgrade(b, &[OLD_STATEID], |state| ops::downgrade(state.at(1), READ, NONE))
     }),
     v41("OPEN_DOWNGRADE with a wrong state id fails with BAD_STATEID", |b| {
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let statuses = [BAD_STATEID, crate::status::STALE_STATEID];
         downgrade(b, &statuses, move |_| ops::downgrade(wrong, READ, NONE))
     }),

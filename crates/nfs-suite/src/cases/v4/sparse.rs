@@ -44,7 +44,7 @@ fn size(s: &mut Session, fh: &[u8]) -> Result<u64> {
 fn refuses(b: &mut Bench, op: impl Fn(StateId, u64, u64) -> Op) -> Result<()> {
     let mut s = b.session()?;
     let (state, fh) = s.opened("f")?;
-    let wrong = StateId { seqid: 1, other: [9; 12] };
+    let wrong = StateId::UNKNOWN;
     s.fails(&[BAD_STATEID, STALE_STATEID], &[ops::putfh(&fh), op(wrong, 0, 10)])?;
     s.fails(&[INVAL, FBIG, NOSPC], &[ops::putfh(&fh), op(state, u64::MAX - 5, 100)])?;
     s.file("g", b"")?;
@@ -175,7 +175,7 @@ pub(super) const CASES: &[Case] = &[
     v42("SEEK with a wrong state id fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let fh = s.file("f", b"hello")?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let op = ops::seek(wrong, 0, DATA);
         s.fails(&[BAD_STATEID, STALE_STATEID], &[ops::putfh(&fh), op]).map(drop)
     }),
@@ -233,7 +233,7 @@ pub(super) const CASES: &[Case] = &[
     v42("IO_ADVISE with a wrong state id fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let fh = s.file("f", b"hello")?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         let op = ops::io_advise(wrong, 0, 10, &[1]);
         s.fails(&[BAD_STATEID, STALE_STATEID, NOTSUPP], &[ops::putfh(&fh), op]).map(drop)
     }),

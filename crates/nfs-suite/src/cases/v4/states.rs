@@ -67,7 +67,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     v41("TEST_STATEID of special and wrong state ids returns BAD_STATEID", |b| {
         let mut s = b.session()?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         for state in [StateId::ANONYMOUS, StateId::BYPASS, StateId::INVALID, wrong] {
             let statuses = test(&mut s, &[state])?;
             let is_bad = matches!(statuses[..], [BAD_STATEID | STALE_STATEID]);
@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     v41("FREE_STATEID of special and wrong state ids fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         for state in [StateId::ANONYMOUS, StateId::BYPASS, wrong] {
             s.fails(&[BAD_STATEID, STALE_STATEID], &[ops::free_stateid(state)])?;
         }
@@ -182,7 +182,7 @@ pub(super) const CASES: &[Case] = &[
     v41("DELEGRETURN of a state that is no delegation fails with BAD_STATEID", |b| {
         let mut s = b.session()?;
         let (open, fh) = s.opened("f")?;
-        let wrong = StateId { seqid: 1, other: [9; 12] };
+        let wrong = StateId::UNKNOWN;
         for state in [open, StateId::ANONYMOUS, wrong] {
             let statuses = [BAD_STATEID, STALE_STATEID, INVAL, NOTSUPP];
             s.fails(&statuses, &[ops::putfh(&fh), ops::delegreturn(state)])?;
