@@ -183,7 +183,7 @@ impl Run {
                 self.deliver();
             }
             self.world.wait(Duration::from_millis(1100));
-            // The client renews its lease.
+            // The client is still known, whether its lease is over or not.
             self.world.state.clients().view(self.client.0).unwrap();
         }
     }
