@@ -193,7 +193,7 @@ fn ranges_of_real_files_are_copied_or_shared() {
 #[test]
 fn set_id_bits_end_with_a_change_of_a_range() {
     if !dafs_tests::is_root() {
-        return dafs_tests::skip("only root serves files for other users");
+        return;
     }
     let real = Real::new();
     let path = real.path("program");
