@@ -96,14 +96,10 @@ attributes! {
     OPEN_ARGUMENTS 86 OpenArguments
 }
 
-/// The number of the attribute `fs_locations`, whose value this suite does not decode.
-pub const FS_LOCATIONS: u32 = 24;
 /// The number of the attribute `time_access_set`, which clients can only set.
 pub const TIME_ACCESS_SET: u32 = 48;
 /// The number of the attribute `time_modify_set`, which clients can only set.
 pub const TIME_MODIFY_SET: u32 = 54;
-/// The number of the attribute `mode_set_masked`, which clients can only set.
-pub const MODE_SET_MASKED: u32 = 74;
 /// The number of the attribute `mode_umask`, which clients can only set.
 pub const MODE_UMASK: u32 = 81;
 
