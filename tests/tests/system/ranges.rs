@@ -214,7 +214,7 @@ fn strange_ranges_get_a_status_and_change_nothing() {
     for (offset, length) in [(u64::MAX, 1), (0, u64::MAX), (1 << 63, 1 << 63), (u64::MAX, u64::MAX)]
     {
         for (file, state) in
-            [(file, state), (strange, state), (file, StateId(99)), (strange, state)]
+            [(file, state), (strange, state), (file, StateId(99)), (strange, StateId(99))]
         {
             let range = FileRange { file, state, offset, length };
             let copy = CopyRange {
