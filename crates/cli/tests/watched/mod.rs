@@ -116,9 +116,5 @@ pub(crate) struct Answer {
 /// True if a program that the tests need is available. `DAFS_REQUIRE_WATCH=1` makes a missing one a
 /// failure.
 pub(crate) fn has(program: &str) -> bool {
-    let is_here = Command::new(program).arg("--version").output().is_ok();
-    if !is_here {
-        Required::Watch.skip(format_args!("there is no {program}"));
-    }
-    is_here
+    Required::Watch.has_programs(&[program])
 }
