@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use dafs_filer::FileOperation;
-use dafs_files::outcome::{Now, Outcome};
+use dafs_files::outcome::Outcome;
 use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime};
 use dafs_nfs_wire::nfs4::attributes::number;
 use dafs_nfs_wire::nfs4::directory::{AccessDone, AccessMask as Asked, SetAttrArgs, SetAttrResult};
@@ -20,7 +20,6 @@ use super::convert;
 use super::fault::{Result, failed, not_done};
 use super::settings::settings_of;
 use super::waiting::{Awaits, Did};
-use crate::task::{Task, Work};
 
 /// The texts to which the encoded attributes of an object refer.
 pub(super) struct Texts {
@@ -110,15 +109,7 @@ impl Service<'_, '_, '_> {
         let by = self.by()?;
         let ask = SetAttributes { file: handle, state, attributes: settings.attributes };
         match self.reactor.files().set_attributes(&by, &ask) {
-            Ok(Now::Done(outcome)) => {
-                let status = self.end_set_attributes(&settings.mask, &outcome);
-                if status.is_ok() { Ok(Did::Written) } else { Err(status) }
-            }
-            Ok(Now::Later(left)) => {
-                let to = self.wait_for(Awaits::SetAttributes(settings.mask));
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                Ok(Did::Later)
-            }
+            Ok(started) => self.follow(Awaits::SetAttributes(settings.mask), started),
             Err(why) => Err(not_done(self.reactor, why)),
         }
     }

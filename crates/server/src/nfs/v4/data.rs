@@ -19,8 +19,7 @@ use super::compound::Service;
 use super::convert;
 use super::fault::{Result, failed, not_done};
 use super::waiting::{Awaits, Did};
-use crate::guests::{GuestRead, GuestResult};
-use crate::task::{Task, Work};
+use crate::guests::GuestRead;
 
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs) -> Result<Did> {
@@ -48,7 +47,7 @@ impl Service<'_, '_, '_> {
         Ok(Did::Later)
     }
 
-    fn end_read(&mut self, found: GuestRead) -> Status {
+    pub(super) fn end_read(&mut self, found: GuestRead) -> Status {
         let data = Payload::Elsewhere(found.length() as usize);
         let done = ReadDone { is_end: found.is_end, data };
         let _ = self.push(&Answer::Read(Reply::Ok(done)));
@@ -56,7 +55,7 @@ impl Service<'_, '_, '_> {
         Status::Ok
     }
 
-    fn end_read_plus(&mut self, offset: u64, found: GuestRead) -> Status {
+    pub(super) fn end_read_plus(&mut self, offset: u64, found: GuestRead) -> Status {
         let length = found.length();
         let data = Part::Data(DataPart { offset, data: Payload::Elsewhere(length as usize) });
         let parts = List(if length > 0 { vec![data] } else { Vec::new() });
@@ -127,10 +126,7 @@ impl Service<'_, '_, '_> {
         let start = || calls.reserve(id);
         let written = self.reactor.write_for_guest(io, asked.offset, bytes, stability, start);
         match written {
-            Some(outcome) => match self.end_write(&outcome) {
-                Status::Ok => Ok(Did::Written),
-                status => Err(status),
-            },
+            Some(outcome) => self.follow(Awaits::Write, Now::Done(outcome)),
             None => {
                 self.c.awaits = Some(Awaits::Write);
                 Ok(Did::Later)
@@ -138,7 +134,7 @@ impl Service<'_, '_, '_> {
         }
     }
 
-    fn end_write(&mut self, outcome: &Outcome) -> Status {
+    pub(super) fn end_write(&mut self, outcome: &Outcome) -> Status {
         let Ok(Ended::Written(written)) = &outcome.result else {
             return convert::failure_of(outcome);
         };
@@ -163,64 +159,17 @@ impl Service<'_, '_, '_> {
         }
         let by = self.by()?;
         match self.reactor.files().commit(&by, &Commit { file: handle, offset, length }) {
-            Ok(Now::Done(outcome)) => match self.end_commit(&outcome) {
-                Status::Ok => Ok(Did::Written),
-                status => Err(status),
-            },
-            Ok(Now::Later(left)) => {
-                let to = self.wait_for(Awaits::Commit);
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                Ok(Did::Later)
-            }
+            Ok(started) => self.follow(Awaits::Commit, started),
             Err(fault) => Err(failed(self.reactor, &handle, fault)),
         }
     }
 
-    fn end_commit(&mut self, outcome: &Outcome) -> Status {
+    pub(super) fn end_commit(&mut self, outcome: &Outcome) -> Status {
         let Ok(Ended::Committed(committed)) = &outcome.result else {
             return convert::failure_of(outcome);
         };
         let _ = self.push(&Answer::Commit(Reply::Ok(Verifier(committed.verifier.0))));
         Status::Ok
-    }
-
-    /// Writes the result of the operation that the compound waited for, even if it has failed.
-    /// Returns its status.
-    pub(super) fn end_operation(&mut self, result: GuestResult) -> Status {
-        use dafs_nfs_wire::nfs4::OperationKind as Kind;
-        let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
-        let outcome = match result {
-            GuestResult::Outcome(outcome) => outcome,
-            GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
-                return Status::ServerFault;
-            }
-            GuestResult::Read(found) => match awaits {
-                Awaits::Read => return self.end_read(found),
-                Awaits::ReadPlus(offset) => return self.end_read_plus(offset, found),
-                _ => {
-                    self.reactor.on_loan_done(found.cookie);
-                    return Status::ServerFault;
-                }
-            },
-        };
-        let (kind, status) = match awaits {
-            Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
-            Awaits::ReadPlus(_) => (Kind::ReadPlus, convert::failure_of(&outcome)),
-            Awaits::Range(kind) => (kind, self.end_range(kind, &outcome)),
-            Awaits::Write => (Kind::Write, self.end_write(&outcome)),
-            Awaits::Commit => (Kind::Commit, self.end_commit(&outcome)),
-            Awaits::SetAttributes(mask) => {
-                (Kind::SetAttr, self.end_set_attributes(&mask, &outcome))
-            }
-            Awaits::Open(opening) => (Kind::Open, self.end_open(&opening, outcome)),
-            Awaits::Close(state) => (Kind::Close, self.end_close(state, &outcome)),
-            Awaits::Lock(state) => (Kind::Lock, self.end_lock(state, &outcome)),
-            Awaits::Record | Awaits::Names => return Status::Ok,
-        };
-        if !status.is_ok() {
-            self.push_failure(kind, status);
-        }
-        status
     }
 }
 

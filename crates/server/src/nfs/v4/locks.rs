@@ -18,7 +18,6 @@ use super::convert;
 use super::convert::{status_of, status_of_machine};
 use super::fault::{Result, not_done};
 use super::waiting::{Awaits, Did};
-use crate::task::{Task, Work};
 
 /// The open and the owner of a LOCK.
 struct Locking {
@@ -59,19 +58,10 @@ impl Service<'_, '_, '_> {
             locked = self.reactor.files().lock_for(&by, &ask, Some(&name));
         }
         match locked {
-            Ok(Now::Done(outcome)) if outcome.result.is_ok() => {
+            Ok(Now::Done(outcome)) if outcome.result.is_err() => self.deny(&outcome),
+            Ok(started) => {
                 let key = self.note_lock(open, &owner, state)?;
-                match self.end_lock(key, &outcome) {
-                    Status::Ok => Ok(Did::Written),
-                    status => Err(status),
-                }
-            }
-            Ok(Now::Done(outcome)) => self.deny(&outcome),
-            Ok(Now::Later(left)) => {
-                let key = self.note_lock(open, &owner, state)?;
-                let to = self.wait_for(Awaits::Lock(key));
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                Ok(Did::Later)
+                self.follow(Awaits::Lock(key), started)
             }
             Err(why) => Err(not_done(self.reactor, why)),
         }
@@ -124,7 +114,6 @@ impl Service<'_, '_, '_> {
 
     /// Writes the result of a LOCK that was granted. Returns its status.
     pub(super) fn end_lock(&mut self, key: StateKey, outcome: &Outcome) -> Status {
-        self.c.after = self.c.after.max(outcome.after);
         if outcome.result.is_err() {
             return convert::failure_of(outcome);
         }

@@ -12,6 +12,7 @@ mod convert;
 mod courtesy;
 mod data;
 mod delegations;
+mod ending;
 mod fault;
 mod handles;
 mod listing;

@@ -237,22 +237,11 @@ impl Service<'_, '_, '_> {
         self.desk.v4.machine.check_close(key).map_err(status_of_machine)?;
         let by = self.by()?;
         let closed = self.reactor.files().close(by.party, &Close { file, state });
-        match closed.map_err(status_of)? {
-            Now::Done(outcome) => match self.end_close(key, &outcome) {
-                Status::Ok => Ok(Did::Written),
-                status => Err(status),
-            },
-            Now::Later(left) => {
-                let to = self.wait_for(Awaits::Close(key));
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                Ok(Did::Later)
-            }
-        }
+        self.follow(Awaits::Close(key), closed.map_err(status_of)?)
     }
 
     /// Writes the result of a CLOSE. Returns its status. The open has ended even if data was lost.
     pub(super) fn end_close(&mut self, key: StateKey, outcome: &Outcome) -> Status {
-        self.c.after = self.c.after.max(outcome.after);
         if let Some(view) = self.desk.v4.machine.state(key) {
             self.desk.v4.states.opens.remove(&StateId(view.inner));
         }

@@ -16,7 +16,6 @@ use super::compound::Service;
 use super::convert;
 use super::fault::{Result, not_done};
 use super::waiting::{Awaits, Did};
-use crate::task::{Task, Work};
 
 impl Service<'_, '_, '_> {
     pub(super) fn allocate(&mut self, asked: &RangeArgs) -> Result<Did> {
@@ -100,22 +99,12 @@ impl Service<'_, '_, '_> {
         kind: OperationKind,
         started: std::result::Result<Now<Outcome>, NotDone>,
     ) -> Result<Did> {
-        match started.map_err(|why| not_done(self.reactor, why))? {
-            Now::Done(outcome) => match self.end_range(kind, &outcome) {
-                Status::Ok => Ok(Did::Written),
-                status => Err(status),
-            },
-            Now::Later(left) => {
-                let to = self.wait_for(Awaits::Range(kind));
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                Ok(Did::Later)
-            }
-        }
+        let started = started.map_err(|why| not_done(self.reactor, why))?;
+        self.follow(Awaits::Range(kind), started)
     }
 
     /// Writes the result of an operation of this file that has ended. Returns its status.
     pub(super) fn end_range(&mut self, kind: OperationKind, outcome: &Outcome) -> Status {
-        self.c.after = self.c.after.max(outcome.after);
         let answer = match &outcome.result {
             Ok(Ended::Ranged) => match kind {
                 OperationKind::Allocate => Answer::Allocate(Status::Ok),

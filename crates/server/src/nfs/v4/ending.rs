@@ -1,0 +1,76 @@
+//! The end of operations that may take longer than their call: waits for it, and writes the result.
+
+use dafs_files::outcome::{Now, Outcome};
+use dafs_nfs_wire::nfs4::{OperationKind as Kind, Status};
+
+use super::compound::Service;
+use super::convert;
+use super::fault::Result;
+use super::waiting::{Awaits, Did};
+use crate::guests::GuestResult;
+use crate::task::{Task, Work};
+
+impl Service<'_, '_, '_> {
+    /// Writes the result of an operation that has ended already, or makes the compound wait for the
+    /// end.
+    pub(super) fn follow(&mut self, awaits: Awaits, started: Now<Outcome>) -> Result<Did> {
+        match started {
+            Now::Done(outcome) => match self.end(&awaits, outcome).1 {
+                Status::Ok => Ok(Did::Written),
+                status => Err(status),
+            },
+            Now::Later(left) => {
+                let to = self.wait_for(awaits);
+                self.reactor.start(Task::new(to, Work::from(*left)));
+                Ok(Did::Later)
+            }
+        }
+    }
+
+    /// Writes the result of the operation that the compound waited for, even if it has failed.
+    /// Returns its status.
+    pub(super) fn end_operation(&mut self, result: GuestResult) -> Status {
+        let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
+        let outcome = match result {
+            GuestResult::Outcome(outcome) => outcome,
+            GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
+                return Status::ServerFault;
+            }
+            GuestResult::Read(found) => match awaits {
+                Awaits::Read => return self.end_read(found),
+                Awaits::ReadPlus(offset) => return self.end_read_plus(offset, found),
+                _ => {
+                    self.reactor.on_loan_done(found.cookie);
+                    return Status::ServerFault;
+                }
+            },
+        };
+        if matches!(awaits, Awaits::Record | Awaits::Names) {
+            return Status::Ok;
+        }
+        let (kind, status) = self.end(&awaits, outcome);
+        if !status.is_ok() {
+            self.push_failure(kind, status);
+        }
+        status
+    }
+
+    /// Writes the result of an operation that has ended, unless it has failed. Returns its kind and
+    /// its status.
+    fn end(&mut self, awaits: &Awaits, outcome: Outcome) -> (Kind, Status) {
+        self.c.after = self.c.after.max(outcome.after);
+        match awaits {
+            Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
+            Awaits::ReadPlus(_) => (Kind::ReadPlus, convert::failure_of(&outcome)),
+            Awaits::Range(kind) => (*kind, self.end_range(*kind, &outcome)),
+            Awaits::Write => (Kind::Write, self.end_write(&outcome)),
+            Awaits::Commit => (Kind::Commit, self.end_commit(&outcome)),
+            Awaits::SetAttributes(mask) => (Kind::SetAttr, self.end_set_attributes(mask, &outcome)),
+            Awaits::Open(opening) => (Kind::Open, self.end_open(opening, outcome)),
+            Awaits::Close(state) => (Kind::Close, self.end_close(*state, &outcome)),
+            Awaits::Lock(state) => (Kind::Lock, self.end_lock(*state, &outcome)),
+            // These are not operations.
+            Awaits::Names | Awaits::Record => (Kind::Illegal, Status::ServerFault),
+        }
+    }
+}
