@@ -9,7 +9,7 @@ use dafs_nfs_wire::nfs4::types::Verifier;
 use dafs_nfs_wire::nfs4::{ListingWriter, OperationKind, Status};
 use dafs_nfs_wire::xdr::Opaque;
 use dafs_store::{FileVersion, ListEntry, ListRequest};
-use dafs_types::{CookieVerifier, FileSystemAttributes, ObjectType, ReaddirCookie};
+use dafs_types::{CookieVerifier, FileSystemAttributes, ReaddirCookie};
 
 use super::attributes::{Texts, WRITE_ONLY, shown};
 use super::compound::Service;
@@ -18,11 +18,7 @@ use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
     pub(super) fn list(&mut self, asked: &ReadDirArgs) -> Result<Did> {
-        let directory = self.current()?;
-        match self.kind_of(&directory)? {
-            ObjectType::Directory | ObjectType::AttributeDirectory => {}
-            _ => return Err(Status::NotDir),
-        }
+        let directory = self.plain_directory()?;
         if asked.attributes.iter().any(|number| WRITE_ONLY.contains(&number)) {
             return Err(Status::Inval);
         }

@@ -11,7 +11,7 @@ use dafs_nfs_wire::nfs4::types::{ClientId, LockType, StateOwner};
 use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
 use dafs_nfs_wire::xdr::Opaque;
 use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockMode, LockSpan, Partial, TestLock};
-use dafs_types::{FileHandle, ObjectType, StateId};
+use dafs_types::{FileHandle, StateId};
 
 use super::compound::Service;
 use super::convert;
@@ -30,8 +30,7 @@ struct Locking {
 
 impl Service<'_, '_, '_> {
     pub(super) fn lock(&mut self, asked: &LockArgs<'_>) -> Result<Did> {
-        let file = self.current()?;
-        self.check_lockable(&file)?;
+        let file = self.regular_file()?;
         check_lock_range(asked.offset, asked.length)?;
         let client = self.nfs_client()?;
         let machine = &self.desk.v4.machine;
@@ -124,8 +123,7 @@ impl Service<'_, '_, '_> {
     }
 
     pub(super) fn lock_test(&mut self, asked: &LockTArgs<'_>) -> Result<Did> {
-        let file = self.current()?;
-        self.check_lockable(&file)?;
+        let file = self.regular_file()?;
         check_lock_range(asked.offset, asked.length)?;
         let owner = name_of(asked.owner.owner.0);
         let ask = TestLock {
@@ -171,15 +169,6 @@ impl Service<'_, '_, '_> {
         let unlocked = self.desk.v4.machine.unlocked(key, has_locks);
         let shown = self.set_state(unlocked.ok_or(Status::BadStateId)?);
         self.push(&Answer::LockU(Reply::Ok(shown)))
-    }
-
-    fn check_lockable(&mut self, handle: &FileHandle) -> Result<()> {
-        match self.kind_of(handle)? {
-            ObjectType::Regular | ObjectType::NamedAttribute => Ok(()),
-            ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
-            ObjectType::SymbolicLink => Err(Status::Symlink),
-            _ => Err(Status::WrongType),
-        }
     }
 }
 

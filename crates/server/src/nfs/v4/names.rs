@@ -103,8 +103,9 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::ReadLink(Reply::Ok(Opaque(&text))))
     }
 
-    /// Returns the handle of the current directory, for an operation that changes a name in it.
-    fn plain_directory(&mut self) -> Result<FileHandle> {
+    /// Returns the current file handle. Fails with NOTDIR if its object is not a directory, even if
+    /// it is a symbolic link.
+    pub(super) fn plain_directory(&mut self) -> Result<FileHandle> {
         let directory = self.current()?;
         self.check_directory(&directory)?;
         Ok(directory)

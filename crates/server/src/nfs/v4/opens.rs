@@ -11,8 +11,7 @@ use dafs_nfs_wire::nfs4::types::check_name;
 use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, Status};
 use dafs_ops::{Claim, Close, Creation, Downgrade, Names, Open, Opened};
 use dafs_types::{
-    DeleteDisposition, FileHandle, ObjectType, SetAttributes, ShareAccess, ShareDeny, StateId,
-    Verifier,
+    DeleteDisposition, FileHandle, SetAttributes, ShareAccess, ShareDeny, StateId, Verifier,
 };
 
 use super::compound::Service;
@@ -40,13 +39,13 @@ impl Service<'_, '_, '_> {
         let mut delegation = None;
         let names: &[&[u8]] = match &asked.claim {
             OpenClaim::Name(given) => {
-                self.check_open_directory(&current)?;
+                self.directory()?;
                 name = [check_name(given, NAME_BYTES_MAX)?];
                 &name
             }
             OpenClaim::Handle if creation.is_any() => return Err(Status::Inval),
             OpenClaim::Handle => {
-                self.check_openable(&current)?;
+                self.check_regular(&current)?;
                 &[b"."]
             }
             OpenClaim::Previous(_) if creation.is_any() => return Err(Status::Inval),
@@ -57,13 +56,13 @@ impl Service<'_, '_, '_> {
                 return Err(Status::Inval);
             }
             OpenClaim::DelegateCurrent(given) => {
-                self.check_open_directory(&current)?;
+                self.directory()?;
                 delegation = Some(self.delegation_of(&given.state, None)?);
                 name = [check_name(&given.name, NAME_BYTES_MAX)?];
                 &name
             }
             OpenClaim::DelegateCurrentHandle(state) => {
-                self.check_openable(&current)?;
+                self.check_regular(&current)?;
                 delegation = Some(self.delegation_of(state, Some(&current))?);
                 &[b"."]
             }
@@ -125,23 +124,6 @@ impl Service<'_, '_, '_> {
         match why {
             NotDone::Partly(refusal) => failed(self.reactor, directory, refusal.fault),
             why => not_done(self.reactor, why),
-        }
-    }
-
-    fn check_open_directory(&mut self, handle: &FileHandle) -> Result<()> {
-        match self.kind_of(handle)? {
-            ObjectType::Directory | ObjectType::AttributeDirectory => Ok(()),
-            ObjectType::SymbolicLink => Err(Status::Symlink),
-            _ => Err(Status::NotDir),
-        }
-    }
-
-    fn check_openable(&mut self, handle: &FileHandle) -> Result<()> {
-        match self.kind_of(handle)? {
-            ObjectType::Regular | ObjectType::NamedAttribute => Ok(()),
-            ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
-            ObjectType::SymbolicLink => Err(Status::Symlink),
-            _ => Err(Status::WrongType),
         }
     }
 
