@@ -22,6 +22,7 @@ mod opens;
 mod ranges;
 mod recalls;
 mod repeats;
+mod sequence;
 mod sessions;
 mod settings;
 pub(super) mod state;

@@ -18,9 +18,10 @@ use dafs_nfs_wire::nfs4::{Answer, Bitmap, Reply, Status};
 use dafs_nfs_wire::xdr::Opaque;
 use dafs_types::{ClientId as FilerId, Verifier};
 
-use super::compound::{Service, asker_of, principal_of};
+use super::compound::Service;
 use super::convert::status_of_machine;
 use super::fault::Result;
+use super::sequence::{asker_of, principal_of};
 use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
@@ -43,10 +44,10 @@ impl Service<'_, '_, '_> {
             flags: asked.flags.0,
             protection,
         };
-        let (sender, now) = (self.c.sender.clone(), self.reactor.shared.life.now());
-        let principal = principal_of(&sender);
+        let now = self.reactor.shared.life.now();
+        let principal = principal_of(&self.c.sender);
         let machine = &mut self.desk.v4.machine;
-        let exchanged = machine.exchange_id(&ask, &asker_of(&sender, &principal), now);
+        let exchanged = machine.exchange_id(&ask, &asker_of(&self.c.sender, &principal), now);
         let exchanged = exchanged.map_err(status_of_machine)?;
         let owner = self.desk.v4.owner.clone();
         let mask = |set: OperationSet| {
@@ -86,11 +87,11 @@ impl Service<'_, '_, '_> {
             callback_program: asked.callback_program,
             callback_security: &security,
         };
-        let (sender, now) = (self.c.sender.clone(), self.reactor.shared.life.now());
-        let principal = principal_of(&sender);
+        let now = self.reactor.shared.life.now();
+        let principal = principal_of(&self.c.sender);
         let random = self.reactor.shared.entrance.entropy().next_u64();
         let machine = &mut self.desk.v4.machine;
-        let asker = asker_of(&sender, &principal);
+        let asker = asker_of(&self.c.sender, &principal);
         let created = machine.create_session(&ask, &asker, random, now);
         let created = match created.map_err(status_of_machine)? {
             CreateSessionOutcome::Repeated(created) => created,
@@ -158,8 +159,7 @@ impl Service<'_, '_, '_> {
     }
 
     pub(super) fn destroy_session(&mut self, id: SessionId) -> Result<Did> {
-        let sender = self.c.sender.clone();
-        let principal = principal_of(&sender);
+        let principal = principal_of(&self.c.sender);
         let request = self.c.request.as_ref();
         // A session that ends must not have further operations in it (RFC 8881 section 18.37.3).
         let is_own = request.is_some_and(|admitted| admitted.reply.session.0 == id.0);
@@ -168,26 +168,25 @@ impl Service<'_, '_, '_> {
         }
         let within = request.map(|admitted| admitted.request.session);
         let machine = &mut self.desk.v4.machine;
-        let asker = asker_of(&sender, &principal);
+        let asker = asker_of(&self.c.sender, &principal);
         machine.destroy_session(SessionId4(id.0), within, &asker).map_err(status_of_machine)?;
         self.push(&Answer::DestroySession(Status::Ok))
     }
 
     pub(super) fn destroy_client(&mut self, id: ClientId) -> Result<Did> {
-        let sender = self.c.sender.clone();
-        let principal = principal_of(&sender);
+        let principal = principal_of(&self.c.sender);
         let machine = &mut self.desk.v4.machine;
-        let asker = asker_of(&sender, &principal);
+        let asker = asker_of(&self.c.sender, &principal);
         machine.destroy_client(FilerId(id.0), &asker).map_err(status_of_machine)?;
         self.push(&Answer::DestroyClientId(Status::Ok))
     }
 
     pub(super) fn bind_connection(&mut self, asked: &BindConnToSession) -> Result<Did> {
         let direction = BindDirection::from_number(asked.direction.0).ok_or(Status::Inval)?;
-        let (sender, now) = (self.c.sender.clone(), self.reactor.shared.life.now());
-        let principal = principal_of(&sender);
+        let now = self.reactor.shared.life.now();
+        let principal = principal_of(&self.c.sender);
         let machine = &mut self.desk.v4.machine;
-        let asker = asker_of(&sender, &principal);
+        let asker = asker_of(&self.c.sender, &principal);
         let bound = machine.bind_connection(SessionId4(asked.session.0), direction, &asker, now);
         let bound = bound.map_err(status_of_machine)?;
         let direction = match bound.direction {
@@ -201,12 +200,11 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn control_back_channel(&mut self, asked: &BackchannelCtlArgs<'_>) -> Result<Did> {
         let security: Vec<_> = asked.security.iter().map(security_of).collect();
-        let sender = self.c.sender.clone();
-        let principal = principal_of(&sender);
+        let principal = principal_of(&self.c.sender);
         let admitted = self.c.request.as_ref().ok_or(Status::OpNotInSession)?;
         let session = admitted.request.session;
         let machine = &mut self.desk.v4.machine;
-        let asker = asker_of(&sender, &principal);
+        let asker = asker_of(&self.c.sender, &principal);
         machine
             .control_back_channel(session, asked.program, &security, &asker)
             .map_err(status_of_machine)?;

@@ -1,0 +1,131 @@
+//! The operation SEQUENCE, which begins a request of a session, and the identities of senders.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use dafs_nfs_state::{
+    Caller as Asker, ConnectionId, PeerId, Principal, SequenceAsk, SequenceReply, Sequenced,
+    Service as Protection, SessionId4,
+};
+use dafs_nfs_wire::nfs4::session::{SequenceArgs, SequenceDone, SequenceStatus};
+use dafs_nfs_wire::nfs4::types::SessionId;
+use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
+
+use super::compound::{Service, Stop};
+use super::convert::status_of_machine;
+use super::waiting::{Did, Sender};
+use crate::nfs::calls;
+use crate::nfs::users::User;
+
+impl Service<'_, '_, '_> {
+    pub(super) fn sequence(
+        &mut self,
+        asked: &SequenceArgs,
+        rest: &[u8],
+    ) -> std::result::Result<Did, Stop> {
+        let ask = SequenceAsk {
+            session: SessionId4(asked.session.0),
+            sequence: asked.sequence,
+            slot: asked.slot,
+            highest_slot: asked.highest_slot,
+            must_keep: asked.cache_this,
+            checksum: checksum_of(&self.c.sender, rest),
+            operation_count: self.c.call.count,
+            request_bytes: self.c.call.bytes,
+        };
+        let now = self.reactor.shared.life.now();
+        let principal = principal_of(&self.c.sender);
+        let asker = asker_of(&self.c.sender, &principal);
+        let sequenced = self.desk.v4.machine.sequence(&ask, &asker, now);
+        let admitted = match sequenced.map_err(|error| Stop::Failed(status_of_machine(error)))? {
+            Sequenced::New(admitted) | Sequenced::Resume(admitted) => admitted,
+            Sequenced::Repeat(key) => {
+                let kept = self.desk.v4.machine.kept_reply(key);
+                let kept = kept.ok_or(Stop::Failed(Status::ServerFault))?;
+                calls::begin(self.desk.writer, self.c.id.xid);
+                self.desk.writer.raw(kept);
+                return Err(Stop::Replied);
+            }
+            Sequenced::RepeatNotKept(reply) => {
+                self.push_sequence(&reply);
+                return Err(Stop::FailNext(Status::RetryUncachedRep));
+            }
+        };
+        let limit = match admitted.must_keep {
+            true => admitted.kept_bytes_max.min(admitted.reply_bytes_max),
+            false => admitted.reply_bytes_max,
+        };
+        self.c.request = Some(admitted);
+        self.push_sequence(&admitted.reply);
+        self.desk.writer.set_limit(limit as usize);
+        let client = self.desk.v4.clients.get(&admitted.client).copied();
+        let user = client.and_then(|client| {
+            let (peer, credentials) =
+                (self.c.sender.peer.clone(), self.c.sender.credentials.clone());
+            let user = User { peer, credentials, client };
+            self.desk.users.admit(self.reactor.shared, &user)
+        });
+        if let Some(user) = user {
+            self.c.id.user = user;
+            self.c.by = self.reactor.shared.channels.guests().get(user).map(|guest| guest.caller());
+        }
+        Ok(Did::Written)
+    }
+
+    fn push_sequence(&mut self, reply: &SequenceReply) {
+        let done = SequenceDone {
+            session: SessionId(reply.session.0),
+            sequence: reply.sequence,
+            slot: reply.slot,
+            highest_slot: reply.highest_slot,
+            target_highest_slot: reply.target_highest_slot,
+            status: SequenceStatus(reply.status_flags),
+        };
+        // There is always room for this result, because the smallest limit of a session includes
+        // it.
+        let _ = self.push(&Answer::Sequence(Reply::Ok(done)));
+    }
+}
+
+/// Returns the identity that a client's state belongs to.
+pub(super) fn principal_of(sender: &Sender) -> Principal {
+    match sender.has_credentials {
+        true => Principal::System(sender.credentials.uid()),
+        false => Principal::Nobody,
+    }
+}
+
+/// Describes the sender in the form that [`dafs_nfs_state`] needs.
+pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
+    let peer = match sender.peer.address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        // A host can choose the last 64 bits of its address, so only the first 64 bits identify it.
+        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+    };
+    Asker {
+        principal,
+        service: Protection::Plain,
+        connection: ConnectionId(sender.link.to_bits()),
+        peer: PeerId(peer),
+    }
+}
+
+/// Returns a checksum of a request: of its credential, and of the first [`CHECKSUM_BYTES`] bytes of
+/// the operations after the SEQUENCE.
+fn checksum_of(sender: &Sender, operations: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    let Sender { credentials, has_credentials, .. } = sender;
+    hasher.write_u8(u8::from(*has_credentials));
+    hasher.write_u32(credentials.uid());
+    hasher.write_u32(credentials.gid());
+    for group in credentials.groups() {
+        hasher.write_u32(*group);
+    }
+    hasher.write_usize(operations.len());
+    hasher.write(&operations[..operations.len().min(CHECKSUM_BYTES)]);
+    hasher.finish()
+}
+
+/// The maximum number of bytes that a checksum covers. This includes names and handles, but only
+/// the start of the data of a WRITE.
+const CHECKSUM_BYTES: usize = 1024;
