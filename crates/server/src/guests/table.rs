@@ -111,6 +111,11 @@ impl Guests {
         self.notices.pop_front()
     }
 
+    /// Returns the number of guests.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Adds a guest and returns the endpoint id for its requests. `None` if there are too many
     /// guests.
     pub(crate) fn insert(&mut self, who: Arc<Identity>, party: Party) -> Option<EndpointId> {

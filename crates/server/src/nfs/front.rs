@@ -143,9 +143,7 @@ impl Front {
         if let Some(meter) = reactor.shared.meter.nfs() {
             meter.clients = self.clients();
         }
-        for client in self.v4.on_time(reactor, now) {
-            self.users.forget_client(reactor.shared, client);
-        }
+        v4::end_leases(&mut self.desk(), reactor, now);
     }
 
     /// Returns the machines that are connected, and their traffic.
@@ -459,8 +457,8 @@ impl Front {
         }
         let Sender { peer, credentials, .. } = sender;
         let address = peer.address;
-        let user = User { peer, credentials, client: ClientKey::NONE };
-        let Some(user) = self.users.admit(reactor.shared, &user) else {
+        let user = User { peer, credentials };
+        let Some(user) = self.users.admit(reactor.shared, ClientKey::NONE, &user) else {
             calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
             return self.send(reactor, link, &[]);
         };

@@ -11,7 +11,7 @@ use std::time::Instant;
 use dafs_dat::{EndpointId, Waker};
 use dafs_filer::{ClientKey, FenceId, FenceKey, Holder, Party};
 use dafs_files::caller::Identity;
-use dafs_types::Credentials;
+use dafs_types::{Credentials, QuickMap};
 
 use super::names::Names;
 use crate::access::authorize::AccessRules;
@@ -23,7 +23,8 @@ use crate::reactor::Shared;
 pub(super) struct Users {
     /// The access rules according to which the users were admitted.
     rules: Option<Arc<AccessRules>>,
-    admitted: HashMap<User, EndpointId>,
+    /// The users by client. [`ClientKey::NONE`] stands for the clients of NFSv3.
+    admitted: QuickMap<ClientKey, HashMap<User, EndpointId>>,
     /// The fence identity of each address.
     fences: HashMap<IpAddr, FenceKey>,
     names: Names,
@@ -40,8 +41,6 @@ pub(super) struct User {
     /// The credentials that the client states. If the client states none, the credentials of an
     /// unauthenticated user.
     pub credentials: Credentials,
-    /// The client that owns the user's state. [`ClientKey::NONE`] for clients of NFSv3.
-    pub client: ClientKey,
 }
 
 impl Users {
@@ -49,7 +48,7 @@ impl Users {
     pub(super) fn new(waker: Waker) -> Self {
         Self {
             rules: None,
-            admitted: HashMap::new(),
+            admitted: QuickMap::default(),
             fences: HashMap::new(),
             names: Names::new(waker),
             changes: 0,
@@ -95,43 +94,43 @@ impl Users {
         false
     }
 
-    /// Returns the endpoint id that stands for a user. `None` if the access rules refuse the user
-    /// or there are too many users.
-    pub(super) fn admit(&mut self, shared: &mut Shared, user: &User) -> Option<EndpointId> {
-        if let Some(endpoint) = self.admitted.get(user) {
+    /// Returns the endpoint id that stands for a user of a client. The client owns the user's state;
+    /// it is [`ClientKey::NONE`] for NFSv3. `None` if the access rules refuse the user or there are
+    /// too many users.
+    pub(super) fn admit(
+        &mut self,
+        shared: &mut Shared,
+        client: ClientKey,
+        user: &User,
+    ) -> Option<EndpointId> {
+        if let Some(endpoint) = self.admitted.get(&client).and_then(|users| users.get(user)) {
             return Some(*endpoint);
         }
-        if self.admitted.len() >= USERS_MAX {
+        if shared.channels.guests().count() >= USERS_MAX {
             self.forget_all(shared);
         }
         let terms = shared.entrance.judge_nfs(&user.peer).ok()?;
         let view = shared.entrance.view(terms);
         let who = Arc::new(Identity::new(user.credentials.clone(), &view));
         let fence = self.fence_of(shared, user.peer.address);
-        let party = Party { client: user.client, fence };
-        let endpoint = shared.channels.guests_mut().insert(who, party)?;
-        self.admitted.insert(user.clone(), endpoint);
+        let endpoint = shared.channels.guests_mut().insert(who, Party { client, fence })?;
+        self.admitted.entry(client).or_default().insert(user.clone(), endpoint);
         Some(endpoint)
     }
 
     /// Removes the users of a client whose state has ended.
     pub(super) fn forget_client(&mut self, shared: &mut Shared, client: ClientKey) {
-        let guests = shared.channels.guests_mut();
-        self.admitted.retain(|user, endpoint| {
-            let stays = user.client != client;
-            if !stays {
-                guests.remove(*endpoint);
-            }
-            stays
-        });
+        for endpoint in self.admitted.remove(&client).into_iter().flat_map(HashMap::into_values) {
+            shared.channels.guests_mut().remove(endpoint);
+        }
     }
 
     /// Removes all users. A user is admitted again at the user's next call. A request in progress
     /// either ends like that of a disconnected client, or continues because its task still refers
     /// to the user.
     fn forget_all(&mut self, shared: &mut Shared) {
-        for (_, endpoint) in self.admitted.drain() {
-            shared.channels.guests_mut().remove(endpoint);
+        for client in self.admitted.keys().copied().collect::<Vec<_>>() {
+            self.forget_client(shared, client);
         }
     }
 

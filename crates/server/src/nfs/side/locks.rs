@@ -293,8 +293,8 @@ impl Service<'_, '_, '_> {
     /// Returns the caller for the user who has sent the call.
     fn caller(&mut self, client: ClientKey) -> Result<Caller> {
         let credentials = self.sender.credentials.clone();
-        let user = User { peer: self.sender.peer.clone(), credentials, client };
-        let admitted = self.desk.users.admit(self.reactor.shared, &user);
+        let user = User { peer: self.sender.peer.clone(), credentials };
+        let admitted = self.desk.users.admit(self.reactor.shared, client, &user);
         let endpoint = admitted.ok_or(LockStatus::Failed)?;
         self.user = Some(endpoint);
         let guest = self.reactor.shared.channels.guests().get(endpoint);

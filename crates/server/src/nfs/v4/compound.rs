@@ -20,6 +20,7 @@ use dafs_types::FileHandle;
 use smallvec::SmallVec;
 
 use super::fault::Result;
+use super::state::end_clients;
 use super::waiting::{Awaits, CallFacts, Compound, Did, Ran, Sender};
 use crate::guests::GuestResult;
 use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
@@ -135,9 +136,7 @@ fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Co
             request.must_keep.then(|| Service { desk, reactor, c: &mut compound }.whole_reply());
         desk.v4.machine.finish(request.request, kept.as_deref(), now);
     }
-    for client in desk.v4.act_on_notices(reactor, now) {
-        desk.users.forget_client(reactor.shared, client);
-    }
+    end_clients(desk, reactor, now);
     Ran::Done(std::mem::take(&mut compound.reads))
 }
 

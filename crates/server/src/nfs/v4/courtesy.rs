@@ -8,7 +8,7 @@ use dafs_ops::Fault;
 use dafs_types::{FileHandle, StateId};
 
 use super::compound::Service;
-use super::state::State;
+use super::state::{State, end_clients};
 
 impl Service<'_, '_, '_> {
     /// Ends the courtesy clients that hold an open, lock or delegation of a file. Returns true if
@@ -20,9 +20,7 @@ impl Service<'_, '_, '_> {
         if ended.count() == 0 {
             return false;
         }
-        for client in self.desk.v4.act_on_notices(self.reactor, now) {
-            self.desk.users.forget_client(self.reactor.shared, client);
-        }
+        end_clients(self.desk, self.reactor, now);
         true
     }
 

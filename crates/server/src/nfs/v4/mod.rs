@@ -32,5 +32,5 @@ pub(super) mod waiting;
 mod xattrs;
 
 pub(super) use compound::{resume, serve};
-pub(super) use state::State;
+pub(super) use state::{State, end_leases};
 pub(super) use waiting::{Ran, Sender};

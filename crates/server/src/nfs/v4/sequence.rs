@@ -60,10 +60,8 @@ impl Service<'_, '_, '_> {
         self.desk.writer.set_limit(limit as usize);
         let client = self.desk.v4.clients.get(&admitted.client).copied();
         let user = client.and_then(|client| {
-            let (peer, credentials) =
-                (self.c.sender.peer.clone(), self.c.sender.credentials.clone());
-            let user = User { peer, credentials, client };
-            self.desk.users.admit(self.reactor.shared, &user)
+            let Sender { peer, credentials, .. } = self.c.sender.clone();
+            self.desk.users.admit(self.reactor.shared, client, &User { peer, credentials })
         });
         if let Some(user) = user {
             self.c.id.user = user;

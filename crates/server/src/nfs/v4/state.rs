@@ -8,6 +8,7 @@ use dafs_types::{Credentials, Moment};
 
 use super::recalls::Callbacks;
 use super::states::States;
+use crate::nfs::calls::Desk;
 use crate::reactor::{Reactor, Shared};
 
 /// The clients of NFS version 4, their sessions, and their opens and locks.
@@ -26,6 +27,19 @@ pub(in crate::nfs) struct State {
     /// same server, and that a server that has started again is the same one. Otherwise they would
     /// not reclaim their opens and locks.
     pub(super) owner: Vec<u8>,
+}
+
+/// Ends the clients whose leases have expired.
+pub(in crate::nfs) fn end_leases(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, now: Moment) {
+    desk.v4.machine.on_time(now);
+    end_clients(desk, reactor, now);
+}
+
+/// Releases the state and the users of clients that have ended.
+pub(super) fn end_clients(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, now: Moment) {
+    for client in desk.v4.act_on_notices(reactor, now) {
+        desk.users.forget_client(reactor.shared, client);
+    }
 }
 
 /// Returns the identity of the server: the handle of the root of its exports. The handle stays the
@@ -57,23 +71,8 @@ impl State {
         self.machine.connection_lost(dafs_nfs_state::ConnectionId(link.to_bits()));
     }
 
-    /// Ends the clients whose leases have expired, and releases their state. Returns the filer's
-    /// clients that have ended.
-    pub(in crate::nfs) fn on_time(
-        &mut self,
-        reactor: &mut Reactor<'_>,
-        now: Moment,
-    ) -> Vec<ClientKey> {
-        self.machine.on_time(now);
-        self.act_on_notices(reactor, now)
-    }
-
     /// Releases the state of clients that have ended. Returns the filer's clients that have ended.
-    pub(super) fn act_on_notices(
-        &mut self,
-        reactor: &mut Reactor<'_>,
-        now: Moment,
-    ) -> Vec<ClientKey> {
+    fn act_on_notices(&mut self, reactor: &mut Reactor<'_>, now: Moment) -> Vec<ClientKey> {
         let mut gone = Vec::new();
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
