@@ -10,7 +10,7 @@
 //!   immediately.
 //! - Opens, locks, delegations and fences of other clients are checked for each call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use dafs_dat::EndpointId;
@@ -20,22 +20,22 @@ use dafs_files::io::IoFile;
 use dafs_files::outcome::NotDone;
 use dafs_store::Attributes;
 use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, Moment};
+use dafs_types::{FileHandle, Moment, QuickMap};
 
 use crate::reactor::Reactor;
 
 /// The files that were used recently.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    files: HashMap<Use, Opened>,
-    /// The entries with the times at which they were added, the oldest first.
-    queue: VecDeque<(Moment, Use)>,
+    files: QuickMap<FileHandle, QuickMap<Use, Opened>>,
+    /// The entries with the times at which they were added, the oldest first. Entries that were
+    /// removed stay here until their time.
+    queue: VecDeque<(Moment, FileHandle, Use)>,
 }
 
-/// A file, the user who accesses it, and the kind of access (reading or writing).
+/// The user who accesses a file, and the kind of access (reading or writing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Use {
-    file: FileHandle,
     user: EndpointId,
     writes: bool,
 }
@@ -62,8 +62,8 @@ impl Recent {
         kind: IoKind,
     ) -> Result<IoFile, NotDone> {
         let now = reactor.shared.life.now();
-        let wanted = Use { file: *handle, user, writes: kind == IoKind::Write };
-        if let Some(opened) = self.files.get(&wanted)
+        let wanted = Use { user, writes: kind == IoKind::Write };
+        if let Some(opened) = self.find(handle, wanted)
             && now.since(opened.since) < LIFETIME
         {
             let file = opened.file;
@@ -73,15 +73,16 @@ impl Recent {
             let undo_seen = files.undo_seen();
             return Ok(IoFile { file, borrowed: true, undo_seen });
         }
-        self.remove(reactor, &wanted);
-        if self.files.len() >= FILES_MAX {
+        self.remove(reactor, handle, wanted);
+        if self.queue.len() >= FILES_MAX {
             self.end_old(reactor, now);
         }
         let (io, key) = reactor.files().open_anonymous(by, handle, kind)?;
-        if self.files.len() < FILES_MAX {
+        if self.queue.len() < FILES_MAX {
             reactor.shared.cache.hold(io.file);
-            self.files.insert(wanted, Opened { file: io.file, key, since: now, attributes: None });
-            self.queue.push_back((now, wanted));
+            let opened = Opened { file: io.file, key, since: now, attributes: None };
+            self.files.entry(*handle).or_default().insert(wanted, opened);
+            self.queue.push_back((now, *handle, wanted));
         }
         Ok(io)
     }
@@ -93,8 +94,7 @@ impl Recent {
         user: EndpointId,
         handle: &FileHandle,
     ) -> Option<Attributes> {
-        let wanted = Use { file: *handle, user, writes: false };
-        let opened = self.files.get(&wanted)?;
+        let opened = self.find(handle, Use { user, writes: false })?;
         let attributes = opened.attributes?;
         reactor.shared.cache.is_as_shown(opened.file, &attributes).then_some(attributes)
     }
@@ -106,20 +106,20 @@ impl Recent {
         handle: &FileHandle,
         attributes: Attributes,
     ) {
-        let wanted = Use { file: *handle, user, writes: false };
-        if let Some(opened) = self.files.get_mut(&wanted) {
+        let users = self.files.get_mut(handle);
+        if let Some(opened) = users.and_then(|users| users.get_mut(&Use { user, writes: false })) {
             opened.attributes = Some(attributes);
         }
     }
 
     /// Closes the files that were opened too long ago.
     pub(super) fn end_old(&mut self, reactor: &mut Reactor<'_>, now: Moment) {
-        while let Some((since, wanted)) = self.queue.front().copied()
+        while let Some((since, handle, wanted)) = self.queue.front().copied()
             && now.since(since) >= LIFETIME
         {
             self.queue.pop_front();
-            if self.files.get(&wanted).is_some_and(|opened| opened.since == since) {
-                self.remove(reactor, &wanted);
+            if self.find(&handle, wanted).is_some_and(|opened| opened.since == since) {
+                self.remove(reactor, &handle, wanted);
             }
         }
     }
@@ -127,21 +127,27 @@ impl Recent {
     /// Closes all entries of a file whose attributes were set, so that permissions are checked
     /// again.
     pub(super) fn forget(&mut self, reactor: &mut Reactor<'_>, handle: &FileHandle) {
-        let of_file: Vec<Use> =
-            self.files.keys().filter(|wanted| wanted.file == *handle).copied().collect();
-        for wanted in of_file {
-            self.remove(reactor, &wanted);
+        for opened in self.files.remove(handle).into_iter().flat_map(QuickMap::into_values) {
+            reactor.shared.cache.close(opened.file);
         }
     }
 
-    fn remove(&mut self, reactor: &mut Reactor<'_>, wanted: &Use) {
-        if let Some(opened) = self.files.remove(wanted) {
+    fn find(&self, handle: &FileHandle, wanted: Use) -> Option<&Opened> {
+        self.files.get(handle)?.get(&wanted)
+    }
+
+    fn remove(&mut self, reactor: &mut Reactor<'_>, handle: &FileHandle, wanted: Use) {
+        let Some(users) = self.files.get_mut(handle) else { return };
+        if let Some(opened) = users.remove(&wanted) {
             reactor.shared.cache.close(opened.file);
+        }
+        if users.is_empty() {
+            self.files.remove(handle);
         }
     }
 }
 
 /// The time for which a file stays open.
 const LIFETIME: Duration = Duration::from_secs(1);
-/// The maximum number of files that stay open.
+/// The maximum number of files that stay open, and of entries in the queue.
 const FILES_MAX: usize = 4096;
