@@ -90,7 +90,7 @@ impl Service<'_, '_, '_> {
 
     pub(super) fn access(&mut self, asked: &AccessArgs<'_>) {
         let granted = self.granted(asked);
-        let attributes = self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+        let attributes = self.attributes_of_object(asked.file);
         self.answer(&match granted {
             Ok(rights) => AccessResult::Ok(AccessOk { attributes, rights }),
             Err(status) => AccessResult::Fail(status, attributes),

@@ -2,8 +2,8 @@
 
 use dafs_files::outcome::Outcome;
 use dafs_nfs_wire::nfs3::{
-    Attributes as Shown, DeviceNumber, FileType, SetAttributes as Asked, SetTime as AskedTime,
-    Status, Time, WccAttributes, WccData,
+    Attributes as Shown, DeviceNumber, FileType, Handle, SetAttributes as Asked,
+    SetTime as AskedTime, Status, Time, WccAttributes, WccData,
 };
 use dafs_ops::Fault;
 use dafs_store::Attributes;
@@ -182,6 +182,13 @@ impl Service<'_, '_, '_> {
         let by = self.by.clone();
         let found = self.reactor.files().attributes_of(&by, handle);
         found.ok().map(|found| shown(handle, &found))
+    }
+
+    /// Returns the attributes of the object of a call, for its reply. `None` also if a fence blocks
+    /// the caller's access to the object.
+    pub(super) fn attributes_of_object(&mut self, given: Handle<'_>) -> Option<Shown> {
+        let handle = self.object(given).ok()?;
+        self.attributes(&handle)
     }
 
     /// Returns the attributes of a file that was read just now.

@@ -21,14 +21,13 @@ use crate::task::{Task, Work};
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs<'_>) -> Progress {
         let count = asked.count.min(TRANSFER_BYTES_MAX);
-        let io = self.handle(asked.file).and_then(|handle| {
+        let io = self.object(asked.file).and_then(|handle| {
             Ok((handle, self.file_for(&handle, IoKind::Read, (asked.offset, count))?))
         });
         let (handle, io) = match io {
             Ok(found) => found,
             Err(status) => {
-                let attributes =
-                    self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+                let attributes = self.attributes_of_object(asked.file);
                 self.answer(&ReadResult::Fail(status, attributes));
                 return Progress::Done;
             }
@@ -52,7 +51,7 @@ impl Service<'_, '_, '_> {
         self.answer(&ReadResult::Fail(status, attributes));
     }
 
-    /// Checks whether a READ or WRITE is allowed, and returns its file.
+    /// Checks whether a READ or WRITE that no fence blocks is allowed, and returns its file.
     fn file_for(
         &mut self,
         handle: &FileHandle,
@@ -66,9 +65,8 @@ impl Service<'_, '_, '_> {
         })?;
         let by = self.by.clone();
         let reach = (offset, u64::from(length));
-        let mut files = self.reactor.files();
-        files.check_fence(&by, handle).map_err(convert::status_of)?;
-        files.check_locks(StateId::ANONYMOUS, handle, reach, kind).map_err(convert::status_of)?;
+        let checked = self.reactor.files().check_locks(StateId::ANONYMOUS, handle, reach, kind);
+        checked.map_err(convert::status_of)?;
         let who = (&by, self.id.user);
         let found = self.desk.recent.file_for(self.reactor, who, handle, kind);
         found.map_err(|why| match self.not_done(why) {
@@ -79,7 +77,7 @@ impl Service<'_, '_, '_> {
     }
 
     pub(super) fn write(&mut self, asked: &WriteArgs<'_>) -> Progress {
-        let handle = match self.handle(asked.file) {
+        let handle = match self.object(asked.file) {
             Ok(handle) => handle,
             Err(status) => {
                 self.answer(&WriteResult::Fail(status, WccData::default()));
@@ -187,7 +185,7 @@ impl Service<'_, '_, '_> {
             let text = by.store().readlink(&by, &handle);
             text.map_err(|error| self.failed(&handle, error))
         });
-        let attributes = self.handle(asked.file).ok().and_then(|handle| self.attributes(&handle));
+        let attributes = self.attributes_of_object(asked.file);
         self.answer(&match &text {
             Ok(text) => ReadLinkResult::Ok(ReadLinkOk { attributes, target: Opaque(text) }),
             Err(status) => ReadLinkResult::Fail(*status, attributes),

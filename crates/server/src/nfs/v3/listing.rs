@@ -82,7 +82,7 @@ impl Service<'_, '_, '_> {
         directory: dafs_nfs_wire::nfs3::Handle<'_>,
         page: Result<Page>,
     ) -> Option<Page> {
-        let attributes = self.handle(directory).ok().and_then(|handle| self.attributes(&handle));
+        let attributes = self.attributes_of_object(directory);
         match page {
             Ok(page) => {
                 Status::Ok.encode(self.desk.writer);

@@ -21,8 +21,7 @@ use crate::task::{Task, Work};
 impl Service<'_, '_, '_> {
     pub(super) fn look_up(&mut self, asked: &DirectoryOp<'_>) {
         let found = self.found(asked);
-        let directory =
-            self.handle(asked.directory).ok().and_then(|handle| self.attributes(&handle));
+        let directory = self.attributes_of_object(asked.directory);
         let attributes = found.as_ref().ok().and_then(|handle| self.attributes(handle));
         self.answer(&match &found {
             Ok(handle) => {
