@@ -14,8 +14,8 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
-    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, NfsRules, PartialTerms, Server,
-    ServerConfig, ServerStats, Stopper,
+    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, NfsRules, PartialTerms, Reloader,
+    Server, ServerConfig, ServerStats, Stopper,
 };
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
@@ -133,6 +133,8 @@ pub(crate) struct Fixture {
     nfs: Vec<SocketAddr>,
     stopper: Stopper,
     inspector: Inspector,
+    /// Replaces the access rules.
+    pub reloader: Reloader,
     thread: Option<std::thread::JoinHandle<ServerStats>>,
     watch: Watch,
 }
@@ -285,8 +287,10 @@ impl Fixture {
         let addresses = server.addresses().to_vec();
         let nfs = server.nfs_addresses();
         let (stopper, inspector) = (server.stopper(), server.inspector());
+        let reloader = server.reloader();
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { directory, addresses, nfs, stopper, inspector, thread: Some(thread), watch }
+        let thread = Some(thread);
+        Self { directory, addresses, nfs, stopper, inspector, reloader, thread, watch }
     }
 
     /// Restarts the time limit, like [`Watch::goes_on`].

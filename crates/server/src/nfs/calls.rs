@@ -5,6 +5,7 @@
 use dafs_base::{Key, Slab};
 use dafs_dat::EndpointId;
 use dafs_dat::records::LinkId;
+use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_wire::rpc::{self, Auth, AuthStat, Outcome, Rejected, ReplyBody, Versions};
 use dafs_nfs_wire::xdr::Writer;
@@ -54,8 +55,10 @@ pub(super) struct Waiting {
 /// The data that is needed to finish a call when the operation that it waits for has ended.
 #[derive(Debug)]
 pub(super) enum Suspended {
-    /// A call of NFS version 3.
-    V3(SuspendedV3),
+    /// A call of NFS version 3, and the caller on whose behalf it is executed.
+    V3(Caller, SuspendedV3),
+    /// A call of NFS version 3 that was executed, and its reply without the header.
+    Replied(Box<[u8]>),
     /// A compound of NFSv4.
     V4(Box<Compound>),
     /// A call of a program beside NFS.

@@ -215,10 +215,16 @@ impl Front {
             }
             let mut desk = self.desk();
             match what {
-                Suspended::V3(suspended) => {
+                Suspended::V3(by, suspended) => {
                     let mut read = None;
-                    let progress = v3::resume(&mut desk, reactor, id, suspended, result, &mut read);
+                    let what = (suspended, result);
+                    let progress = v3::resume(&mut desk, reactor, (id, by), what, &mut read);
                     self.follow(reactor, id, progress, read.as_slice());
+                }
+                Suspended::Replied(reply) => {
+                    calls::begin(&mut self.writer, id.xid);
+                    self.writer.raw(&reply);
+                    self.end_once(reactor, id);
                 }
                 Suspended::Side(pending) => {
                     let progress = side::resume(&mut desk, reactor, id, *pending, result);
@@ -563,7 +569,7 @@ impl Front {
                 true => dafs_types::Status::Ok,
                 false => dafs_types::Status::ServerFault,
             };
-            let reply = Suspended::V3(v3::Suspended::Reply(results.into()));
+            let reply = Suspended::Replied(results.into());
             let to = self.calls.start(CallId { intent: RecordNumber(0), ..id }, reply);
             reactor.conclude_for_guest(to, id.intent, ReplyStatus::now(status), results);
             return self.count_waiting(id.link, true);

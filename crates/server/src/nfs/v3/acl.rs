@@ -20,7 +20,6 @@ use dafs_types::{FileHandle, ObjectType, StateId};
 use super::{Result, Service, Suspended, convert};
 use crate::nfs::calls::{self, CallId, Desk, Progress};
 use crate::reactor::Reactor;
-use crate::task::{Task, Work};
 
 /// Executes a call of NFSACL version 3.
 pub(in crate::nfs) fn serve(
@@ -94,10 +93,7 @@ impl Service<'_, '_, '_> {
         match self.begin_set_acl(&handle, &asked.acl) {
             Ok(Now::Done(outcome)) => self.finish_set_acl(&handle, &outcome),
             Ok(Now::Later(left)) => {
-                let what = calls::Suspended::V3(Suspended::SetAcl(handle));
-                let to = self.desk.calls.start(self.id, what);
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                return Progress::Later;
+                return self.follow(*left, Suspended::SetAcl(handle));
             }
             Err(status) => {
                 let attributes = self.attributes(&handle);

@@ -10,8 +10,7 @@ use dafs_ops::SetAttributes;
 use dafs_types::{AccessMask, FileHandle, FileSystemAttributes, StateId, limits};
 
 use super::{Before, Result, Service, Suspended, convert};
-use crate::nfs::calls::{self, Progress};
-use crate::task::{Task, Work};
+use crate::nfs::calls::Progress;
 
 impl Service<'_, '_, '_> {
     pub(super) fn get_attributes(&mut self, asked: &FileArgs<'_>) {
@@ -43,10 +42,7 @@ impl Service<'_, '_, '_> {
         match self.begin_set_attributes(&handle, before, asked) {
             Ok(Now::Done(outcome)) => self.finish_set_attributes(&handle, before, &outcome),
             Ok(Now::Later(left)) => {
-                let what = calls::Suspended::V3(Suspended::SetAttributes(handle, before));
-                let to = self.desk.calls.start(self.id, what);
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                return Progress::Later;
+                return self.follow(*left, Suspended::SetAttributes(handle, before));
             }
             Err(status) => {
                 let changes = self.changes(&handle, before);

@@ -16,7 +16,6 @@ use super::attributes::TRANSFER_BYTES_MAX;
 use super::{Before, Result, Service, Suspended, convert};
 use crate::guests::GuestRead;
 use crate::nfs::calls::{self, Progress};
-use crate::task::{Task, Work};
 
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs<'_>) -> Progress {
@@ -32,8 +31,7 @@ impl Service<'_, '_, '_> {
                 return Progress::Done;
             }
         };
-        let what = calls::Suspended::V3(Suspended::Read(handle));
-        let to = self.desk.calls.start(self.id, what);
+        let to = self.wait_for(Suspended::Read(handle));
         let reading = Reading::new(io, asked.offset, count, CacheHint(0));
         self.reactor.read_for_guest(to, reading);
         Progress::Later
@@ -115,7 +113,7 @@ impl Service<'_, '_, '_> {
             Asked::DataSync => Stability::DataSync,
             Asked::FileSync => Stability::FileSync,
         };
-        let what = calls::Suspended::V3(Suspended::Write(*handle, before));
+        let what = calls::Suspended::V3(self.by.clone(), Suspended::Write(*handle, before));
         let (calls, id) = (&mut *self.desk.calls, self.id);
         let start = || calls.start(id, what);
         Ok(self.reactor.write_for_guest(io, asked.offset, bytes, stability, start))
@@ -155,10 +153,7 @@ impl Service<'_, '_, '_> {
                 self.finish_commit(&handle, before, &outcome);
             }
             Ok(dafs_files::outcome::Now::Later(left)) => {
-                let what = calls::Suspended::V3(Suspended::Commit(handle, before));
-                let to = self.desk.calls.start(self.id, what);
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                return Progress::Later;
+                return self.follow(*left, Suspended::Commit(handle, before));
             }
             Err(fault) => {
                 let status = self.failed(&handle, fault);

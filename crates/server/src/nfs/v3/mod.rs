@@ -14,6 +14,7 @@ mod repeats;
 pub(super) mod suspended;
 
 use dafs_files::caller::Caller;
+use dafs_files::left::RemainingWork;
 use dafs_files::outcome::NotDone;
 use dafs_nfs_wire::nfs3::{Arguments, Handle, Procedure, Status};
 use dafs_nfs_wire::rpc::Outcome;
@@ -24,14 +25,15 @@ use dafs_types::FileHandle;
 use super::calls::{self, CallId, Desk, Progress};
 use crate::guests::{GuestRead, GuestResult};
 use crate::reactor::Reactor;
+use crate::reply_to::ReplyTo;
 use crate::requests::handles;
+use crate::task::{Task, Work};
 
 use convert::status_of;
-use suspended::Before;
+use suspended::{Before, Suspended};
 
 pub(super) use acl::serve as serve_acl;
 pub(super) use repeats::{answer_again, origin_of};
-pub(super) use suspended::Suspended;
 
 /// A call of one procedure, and everything that is needed to execute it.
 struct Service<'s, 'f, 'r> {
@@ -52,6 +54,20 @@ pub(super) fn serve(
     procedure: u32,
     reader: &mut Reader<'_>,
 ) -> Progress {
+    let Some(by) = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller()) else {
+        calls::fail(desk.writer, id.xid, Outcome::SystemErr);
+        return Progress::Done;
+    };
+    execute(desk, reactor, (id, by), procedure, reader)
+}
+
+fn execute(
+    desk: &mut Desk<'_>,
+    reactor: &mut Reactor<'_>,
+    (id, by): (CallId, Caller),
+    procedure: u32,
+    reader: &mut Reader<'_>,
+) -> Progress {
     let Some(procedure) = Procedure::from_number(procedure) else {
         calls::fail(desk.writer, id.xid, Outcome::ProcUnavail);
         return Progress::Done;
@@ -59,10 +75,6 @@ pub(super) fn serve(
     let bytes = reader.rest();
     let Ok(arguments) = Arguments::decode(procedure, reader) else {
         calls::fail(desk.writer, id.xid, Outcome::GarbageArgs);
-        return Progress::Done;
-    };
-    let Some(by) = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller()) else {
-        calls::fail(desk.writer, id.xid, Outcome::SystemErr);
         return Progress::Done;
     };
     calls::begin(desk.writer, id.xid);
@@ -98,35 +110,20 @@ pub(super) fn serve(
 }
 
 /// Finishes a call whose operation has ended. For a READ, `read` is set to the bytes that were
-/// read.
+/// read. The call is finished even if its user was removed meanwhile: the operation has ended, and
+/// the user was admitted when the call arrived.
 pub(super) fn resume(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
-    id: CallId,
-    suspended: Suspended,
-    result: GuestResult,
+    (id, by): (CallId, Caller),
+    (suspended, result): (Suspended, GuestResult),
     read: &mut Option<GuestRead>,
 ) -> Progress {
-    let suspended = match (suspended, &result) {
-        (Suspended::Call(procedure, bytes), GuestResult::Free | GuestResult::Intended(_)) => {
-            return serve(desk, reactor, id, procedure, &mut Reader::new(&bytes));
-        }
-        (Suspended::Reply(reply), GuestResult::Durable) => {
-            calls::begin(desk.writer, id.xid);
-            desk.writer.raw(&reply);
-            return Progress::Done;
-        }
-        (suspended, _) => suspended,
-    };
-    let guest = reactor.shared.channels.guests().get(id.user).map(|guest| guest.caller());
-    let Some(by) = guest else {
-        // The access rules have changed, and the user was not admitted according to the new rules.
-        if let GuestResult::Read(found) = result {
-            reactor.on_loan_done(found.cookie);
-        }
-        calls::fail(desk.writer, id.xid, Outcome::SystemErr);
-        return Progress::Done;
-    };
+    if let (Suspended::Call(procedure, bytes), GuestResult::Free | GuestResult::Intended(_)) =
+        (&suspended, &result)
+    {
+        return execute(desk, reactor, (id, by), *procedure, &mut Reader::new(bytes));
+    }
     calls::begin(desk.writer, id.xid);
     let mut service = Service { desk, reactor, id, by };
     match (suspended, result) {
@@ -156,10 +153,7 @@ pub(super) fn resume(
             };
             service.finish_create(&directory, before, created);
         }
-        (
-            Suspended::Call(..) | Suspended::Reply(_),
-            GuestResult::Outcome(_) | GuestResult::Durable | GuestResult::Free,
-        )
+        (Suspended::Call(..), GuestResult::Outcome(_))
         | (_, GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_)) => {
             calls::fail(service.desk.writer, id.xid, Outcome::SystemErr);
         }
@@ -204,6 +198,19 @@ impl Service<'_, '_, '_> {
             self.reactor.search_later(handle);
         }
         status_of(fault)
+    }
+
+    /// Makes the call wait for an operation. Returns the destination for the operation's result.
+    fn wait_for(&mut self, what: Suspended) -> ReplyTo {
+        let what = calls::Suspended::V3(self.by.clone(), what);
+        self.desk.calls.start(self.id, what)
+    }
+
+    /// Makes the call wait for the rest of an operation.
+    fn follow(&mut self, left: RemainingWork, what: Suspended) -> Progress {
+        let to = self.wait_for(what);
+        self.reactor.start(Task::new(to, Work::from(left)));
+        Progress::Later
     }
 
     /// Appends the results of the procedure to the reply.

@@ -15,8 +15,7 @@ use dafs_types::{
 };
 
 use super::{Before, Result, Service, Suspended, convert, status_of};
-use crate::nfs::calls::{self, Progress};
-use crate::task::{Task, Work};
+use crate::nfs::calls::Progress;
 
 impl Service<'_, '_, '_> {
     pub(super) fn look_up(&mut self, asked: &DirectoryOp<'_>) {
@@ -89,10 +88,7 @@ impl Service<'_, '_, '_> {
                 self.finish_create(&directory, before, created);
             }
             Ok(Now::Later(left)) => {
-                let what = calls::Suspended::V3(Suspended::Create(handle, directory, before));
-                let to = self.desk.calls.start(self.id, what);
-                self.reactor.start(Task::new(to, Work::from(*left)));
-                return Progress::Later;
+                return self.follow(*left, Suspended::Create(handle, directory, before));
             }
             Err(why) => {
                 let status = self.not_done(why);

@@ -100,12 +100,12 @@ impl Service<'_, '_, '_> {
             arguments => self.operation_of(arguments),
         };
         let Some(operation) = operation else { return false };
-        let (calls, id) = (&mut *self.desk.calls, self.id);
+        let (calls, id, by) = (&mut *self.desk.calls, self.id, &self.by);
         let start = || {
             let what = Suspended::Call(procedure.number(), bytes.into());
-            calls.start(id, calls::Suspended::V3(what))
+            calls.start(id, calls::Suspended::V3(by.clone(), what))
         };
-        self.reactor.journal_for_guest(&self.by, id.origin, &operation, start)
+        self.reactor.journal_for_guest(by, id.origin, &operation, start)
     }
 
     /// Returns the operation of a CREATE. `None` if the arguments are wrong, which the execution

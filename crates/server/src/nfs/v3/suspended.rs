@@ -24,6 +24,4 @@ pub(in crate::nfs) enum Suspended {
     Create(FileHandle, FileHandle, Before),
     /// A call that was not executed yet: its procedure and its encoded arguments.
     Call(u32, Box<[u8]>),
-    /// A call that was executed, and its reply without the header.
-    Reply(Box<[u8]>),
 }
