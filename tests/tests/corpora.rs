@@ -50,6 +50,11 @@ fn iwarp_stream() {
 }
 
 #[test]
+fn records() {
+    replay("records", 20_000, dafs_dat::fuzzing::records);
+}
+
+#[test]
 fn shm_control() {
     replay("shm_control", 20_000, dafs_dat::fuzzing::shm_control);
 }

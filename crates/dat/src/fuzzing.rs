@@ -41,6 +41,12 @@ pub fn tcp_receive(data: &[u8]) {
     }
 }
 
+/// Fuzzes a stream of records with any bytes. The records must not depend on the pieces in which
+/// the stream arrives. Byte 0 is the size of the pieces.
+pub fn records(data: &[u8]) {
+    crate::records::fuzzing::stream(data);
+}
+
 /// Returns the number of bytes at the start of the exposed memory that expected writes cover.
 fn foretold_bytes(foretold: u8) -> usize {
     usize::from(foretold % 8) * 64

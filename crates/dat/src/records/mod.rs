@@ -17,6 +17,8 @@
 //! - Nothing blocks except [`Records::wait`].
 
 mod datagrams;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inbox;
 mod input;
 mod link;

@@ -13,13 +13,10 @@ pub use generate::generate;
 
 use crate::nfs4::attributes::ATTRIBUTES;
 use crate::nfs4::{callbacks, compound, layout_bodies};
-use crate::rpc::{self, Records, decode_call, encode_call};
+use crate::rpc::{self, decode_call, encode_call};
 use crate::table::{Codec, Program, codec};
 use crate::xdr::{Payload, Reader, Writer, XdrError};
 use crate::{PROGRAMS, nfs3};
-
-/// The maximum length of a record in the target for record marks, in bytes.
-const RECORD_BYTES_MAX: usize = 1 << 12;
 
 /// Returns the codecs of all types that are sent as a whole, with their names.
 #[must_use]
@@ -116,35 +113,6 @@ fn write(data: &[u8]) {
         assert_eq!(again, Ok(nfs3::Arguments::Write(found.arguments)));
         assert_eq!(around.left(), reader.left(), "the same bytes follow");
     }
-}
-
-/// Reads arbitrary bytes as a stream of records, once as a whole and once in parts. The first byte
-/// is the length of the parts.
-pub fn records(data: &[u8]) {
-    let Some((&step, stream)) = data.split_first() else { return };
-    let whole = all_records(stream, stream.len().max(1));
-    let parts = all_records(stream, usize::from(step).max(1));
-    assert_eq!(whole, parts, "the records depend on how the stream is cut");
-}
-
-/// Returns the records of a stream that arrives in parts of `step` bytes, and true if the stream is
-/// valid.
-fn all_records(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
-    let mut machine = Records::new(RECORD_BYTES_MAX);
-    let mut found = Vec::new();
-    for mut input in stream.chunks(step) {
-        loop {
-            match machine.next(&mut input) {
-                Ok(Some(record)) => found.push(record.to_vec()),
-                Ok(None) => break,
-                Err(_) => return (found, false),
-            }
-        }
-        if let Some((arrived, total)) = machine.arriving() {
-            assert!(arrived.len() < total && total <= RECORD_BYTES_MAX, "a record without bound");
-        }
-    }
-    (found, true)
 }
 
 /// Returns a call of a program's procedure with generated arguments, for the corpus.

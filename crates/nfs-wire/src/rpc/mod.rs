@@ -17,6 +17,4 @@ pub use message::{
     RejectStat, Rejected, Reply, ReplyBody, ReplyStat, Target, Versions, decode_call, encode_call,
     encode_reply, failure, success,
 };
-pub use records::{
-    FRAGMENTS_MAX, MARK_BYTES, RECORD_BYTES_LIMIT, RecordError, Records, begin_record, end_record,
-};
+pub use records::{begin_record, end_record};
