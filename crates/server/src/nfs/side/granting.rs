@@ -10,8 +10,8 @@ use dafs_ops::{Fault, Lock, LockMode, LockSpan};
 use super::blocked::{Phase, Waiting};
 use super::callbacks::Callback;
 use super::hosts::owner_of;
-use super::locks;
 use super::messages::{self, Range};
+use super::opens::close_if_unused;
 use super::state::Side;
 use crate::reactor::Reactor;
 
@@ -21,7 +21,7 @@ pub(in crate::nfs) fn poll(side: &mut Side, reactor: &mut Reactor<'_>) {
     take_replies(side, reactor);
     for mut waiting in std::mem::take(&mut side.blocked.requests) {
         if waiting.phase == Phase::Waits && !ask_again(side, reactor, &mut waiting) {
-            locks::close_if_unused(side, reactor, waiting.client, &waiting.lock.file);
+            close_if_unused(side, reactor, waiting.client, &waiting.lock.file);
             continue;
         }
         side.blocked.requests.push(waiting);
@@ -120,7 +120,7 @@ pub(super) fn give_up(side: &mut Side, reactor: &mut Reactor<'_>, waiting: &Wait
             let _ = reactor.files().unlock_for(by.party, &span, &owner);
         }
     }
-    locks::close_if_unused(side, reactor, *client, &lock.file);
+    close_if_unused(side, reactor, *client, &lock.file);
 }
 
 /// The number of times that a client is told of its lock.

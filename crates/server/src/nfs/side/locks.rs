@@ -1,59 +1,52 @@
-//! NLM: the locks and share reservations of clients of NFS version 3.
+//! NLM: executes the calls of clients of NFS version 3, and takes and releases their locks.
 
 use std::borrow::Cow;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ClientKey, EnteringClient, Holder as FilerHolder, LeaveReason, Party, Principal};
 use dafs_files::caller::Caller;
+use dafs_files::left::RemainingWork;
 use dafs_files::outcome::{NotDone, Now, Outcome};
 use dafs_journal::RecordNumber;
+use dafs_nfs_wire::nlm::LockStatus;
 use dafs_nfs_wire::nlm::v4::NLM4;
-use dafs_nfs_wire::nlm::{LockStatus, ShareAccess as AskedAccess, ShareMode};
 use dafs_nfs_wire::rpc::{self, Call};
 use dafs_nfs_wire::xdr::{Reader, Writer};
-use dafs_ops::{
-    Claim, Conflict, Creation, Downgrade, Fault, Lock, LockClaim, LockMode, LockSpan, Names, Open,
-    Partial, TestLock,
-};
-use dafs_types::{
-    ClientId, DeleteDisposition, FileHandle, ShareAccess, ShareDeny, StateId, Verifier,
-};
+use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockMode, LockSpan, Partial, TestLock};
+use dafs_types::{FileHandle, StateId, limits};
 
 use super::blocked::{Phase, Waiting};
 use super::callbacks::Callback;
 use super::granting;
-use super::hosts::{self, Host, Locked, owner_of, process_of};
-use super::messages::{self, Holder, Locking, Range, Request, Results, Sharing};
+use super::hosts::{owner_of, process_of};
+use super::messages::{self, Holder, Locking, Range, Request, Results};
+use super::opens::{close_if_unused, end_host};
 use super::pending::{Pending, Reply};
-use super::state::Side;
 use crate::guests::GuestResult;
 use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
-use crate::nfs::users::User;
 use crate::nfs::v4::Sender;
 use crate::reactor::Reactor;
-use crate::requests::handles;
 use crate::task::{Task, Work};
 
 /// A call in progress.
-struct Service<'s, 'f, 'r> {
-    desk: &'s mut Desk<'f>,
-    reactor: &'s mut Reactor<'r>,
-    sender: &'s Sender,
+pub(super) struct Service<'s, 'f, 'r> {
+    pub desk: &'s mut Desk<'f>,
+    pub reactor: &'s mut Reactor<'r>,
+    pub sender: &'s Sender,
     version: u32,
     /// The endpoint id that stands for the user, once it is known.
-    user: Option<EndpointId>,
+    pub user: Option<EndpointId>,
     /// The number of the record that must be durable before the reply is sent.
-    after: RecordNumber,
+    pub after: RecordNumber,
 }
 
 /// The progress of a request.
 enum Step {
     Done(Results),
     /// The lock is held. The reply must wait until earlier transfers in its range have ended.
-    Granting(Box<dafs_files::left::RemainingWork>),
+    Granting(Box<RemainingWork>),
 }
 
-type Result<T> = std::result::Result<T, LockStatus>;
+pub(super) type Result<T> = std::result::Result<T, LockStatus>;
 
 /// Executes a call of NLM.
 pub(super) fn serve(
@@ -169,44 +162,6 @@ fn conclude(desk: &mut Desk<'_>, xid: u32, reply: &Reply, results: &Results) {
     });
 }
 
-/// Releases all locks and reservations of a host, and forgets it.
-pub(super) fn end_host(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, client: ClientKey) {
-    let Some(host) = desk.side.hosts.remove(client) else { return };
-    let (address, name) = (host.address, host.name.escape_ascii().to_string());
-    tracing::info!(%address, name, "the locks of an NFS client are released");
-    desk.side.blocked.forget_client(client);
-    let now = reactor.shared.life.now();
-    let released = reactor.shared.filer.client_leave(client, LeaveReason::Orderly, now);
-    reactor.files().act_on_locks();
-    for closed in &released {
-        reactor.files().release_open(closed);
-    }
-    desk.users.forget_client(reactor.shared, client);
-}
-
-/// Closes a host's open of a file if the host has no locks on it and waits for none.
-pub(super) fn close_if_unused(
-    side: &mut Side,
-    reactor: &mut Reactor<'_>,
-    client: ClientKey,
-    file: &FileHandle,
-) {
-    let is_waiting = side.blocked.concerns(client, file);
-    let Some(host) = side.hosts.get_mut(client) else { return };
-    let is_used = |locked: &Locked| !locked.owners.is_empty() || is_waiting;
-    if host.files.get(file).is_none_or(is_used) {
-        return;
-    }
-    if let Some(locked) = host.files.remove(file) {
-        close(reactor, client, locked.state);
-    }
-}
-
-/// Closes an open. No data was written under it, so nothing waits for the end.
-fn close(reactor: &mut Reactor<'_>, client: ClientKey, state: StateId) {
-    reactor.files().end_open(Party { client, fence: None }, state);
-}
-
 impl Service<'_, '_, '_> {
     fn execute(&mut self, request: &Request<'_>) -> Step {
         let lock = |status: Result<()>| Results::Lock(status.err().unwrap_or(LockStatus::Granted));
@@ -237,153 +192,6 @@ impl Service<'_, '_, '_> {
             }
         })
     }
-
-    // ---- hosts and files --------------------------------------------------------------
-
-    /// Returns the filer's client for a host. Adds the host if it is new.
-    fn enter(&mut self, name: &[u8]) -> Result<ClientKey> {
-        let address = self.sender.peer.address;
-        if let Some(client) = self.desk.side.hosts.find(address, name) {
-            return Ok(client);
-        }
-        if !self.desk.side.hosts.has_room() {
-            for client in self.desk.side.hosts.idle() {
-                end_host(self.desk, self.reactor, client);
-            }
-            if !self.desk.side.hosts.has_room() {
-                return Err(LockStatus::DeniedNoLocks);
-            }
-        }
-        let now = self.reactor.shared.life.now();
-        let shared = &mut *self.reactor.shared;
-        let id = loop {
-            let id = ClientId(shared.entrance.entropy().next_u64());
-            if !shared.filer.has_client_id(id) {
-                break id;
-            }
-        };
-        let entered = shared.filer.client_enter(&EnteringClient {
-            id,
-            name: &hosts::client_name(address, name),
-            // The host keeps its identity over restarts of this server, so that it can reclaim its
-            // locks. After its own restart, its monitor sends a notice.
-            verifier: Verifier(*b"nlm-host"),
-            principal: &Principal::Anonymous,
-            holder: FilerHolder::at(address),
-            expects_record: false,
-            ends_reclaims_itself: false,
-        });
-        let client = entered.map_err(|_| LockStatus::DeniedNoLocks)?;
-        if shared.filer.client_begin(client, now).is_refused {
-            return Err(LockStatus::DeniedNoLocks);
-        }
-        let host = Host {
-            id,
-            address,
-            name: name.into(),
-            monitor: 0,
-            files: Default::default(),
-            shares: Default::default(),
-        };
-        self.desk.side.hosts.insert(client, host);
-        self.reactor.apply_succession();
-        Ok(client)
-    }
-
-    /// Returns the caller for the user who has sent the call.
-    fn caller(&mut self, client: ClientKey) -> Result<Caller> {
-        let credentials = self.sender.credentials.clone();
-        let user = User { peer: self.sender.peer.clone(), credentials };
-        let admitted = self.desk.users.admit(self.reactor.shared, client, &user);
-        let endpoint = admitted.ok_or(LockStatus::Failed)?;
-        self.user = Some(endpoint);
-        let guest = self.reactor.shared.channels.guests().get(endpoint);
-        guest.map(|guest| guest.caller()).ok_or(LockStatus::Failed)
-    }
-
-    fn handle(&self, given: &[u8]) -> Result<FileHandle> {
-        let mut handle = FileHandle(given.try_into().map_err(|_| LockStatus::StaleFh)?);
-        handles::renew(&*self.reactor.shared.whole_store, &mut handle);
-        Ok(handle)
-    }
-
-    /// Fails during the grace period, unless the request is a reclaim, and after it if it is one.
-    fn check_grace(&self, reclaims: bool) -> Result<()> {
-        match self.reactor.shared.filer.is_in_grace() == reclaims {
-            true => Ok(()),
-            false => Err(LockStatus::DeniedGracePeriod),
-        }
-    }
-
-    fn not_done(&mut self, why: NotDone) -> LockStatus {
-        status_of(Fault::from(self.reactor.without_waiting(why)))
-    }
-
-    fn open(
-        &mut self,
-        by: &Caller,
-        file: &FileHandle,
-        owner: &[u8],
-        (access, deny): (ShareAccess, ShareDeny),
-        reclaims: bool,
-    ) -> Result<StateId> {
-        self.reactor.files().check_fence(by, file).map_err(status_of)?;
-        let itself: &[&[u8]] = &[b"."];
-        let path = Names::new(itself);
-        let ask = Open {
-            from: *file,
-            claim: if reclaims { Claim::Previous } else { Claim::Null { path } },
-            creation: Creation::NoCreate,
-            disposition: DeleteDisposition::DontCare,
-            owner,
-            access,
-            deny,
-            key: None,
-        };
-        match self.reactor.files().open(by, false, &ask) {
-            Ok(Now::Done((opened, after))) => {
-                self.after = self.after.max(after);
-                Ok(opened.state)
-            }
-            Ok(Now::Later(_)) => Err(LockStatus::Failed),
-            Err(why) => Err(self.not_done(why)),
-        }
-    }
-
-    /// Returns the host's open of a file for a lock. Opens the file if necessary.
-    fn open_for(
-        &mut self,
-        by: &Caller,
-        file: &FileHandle,
-        mode: LockMode,
-        reclaims: bool,
-    ) -> Result<StateId> {
-        let client = by.party.client;
-        let wanted = match mode {
-            LockMode::Read => ShareAccess::Read,
-            LockMode::Write => ShareAccess::Write,
-        };
-        let host = self.desk.side.hosts.get(client).ok_or(LockStatus::Failed)?;
-        let known = host.files.get(file);
-        if let Some(locked) = known
-            && (locked.access == ShareAccess::Both || locked.access == wanted)
-        {
-            return Ok(locked.state);
-        }
-        if known.is_none() && !host.has_room() {
-            return Err(LockStatus::DeniedNoLocks);
-        }
-        let state = self.open(by, file, LOCKS, (wanted, ShareDeny::None), reclaims)?;
-        let host = self.desk.side.hosts.get_mut(client).ok_or(LockStatus::Failed)?;
-        let new = || Locked { state, access: wanted, owners: Default::default() };
-        let locked = host.files.entry(*file).or_insert_with(new);
-        if locked.access != wanted {
-            locked.access = ShareAccess::Both;
-        }
-        Ok(locked.state)
-    }
-
-    // ---- locks ------------------------------------------------------------------------
 
     fn test(&mut self, range: &Range<'_>) -> Result<Option<Holder>> {
         self.check_grace(false)?;
@@ -416,7 +224,7 @@ impl Service<'_, '_, '_> {
         let locked = host.and_then(|host| host.files.get(file));
         let owner = match locked.and_then(|locked| locked.owners.get(&process)) {
             Some(owner) => owner.clone(),
-            None => name[..name.len().min(OWNER_BYTES_MAX)].into(),
+            None => name[..name.len().min(limits::OWNER_BYTES_MAX)].into(),
         };
         Holder {
             is_exclusive: conflict.mode == LockMode::Write,
@@ -428,10 +236,7 @@ impl Service<'_, '_, '_> {
     }
 
     /// Takes a lock. Returns the rest of the work if the reply must wait for it.
-    fn lock(
-        &mut self,
-        asked: &Locking<'_>,
-    ) -> Result<Option<Box<dafs_files::left::RemainingWork>>> {
+    fn lock(&mut self, asked: &Locking<'_>) -> Result<Option<Box<RemainingWork>>> {
         self.check_grace(asked.reclaims)?;
         let range = &asked.range;
         check_range(range)?;
@@ -450,7 +255,7 @@ impl Service<'_, '_, '_> {
         asked: &Locking<'_>,
         by: &Caller,
         file: FileHandle,
-    ) -> Result<Option<Box<dafs_files::left::RemainingWork>>> {
+    ) -> Result<Option<Box<RemainingWork>>> {
         let (range, client) = (&asked.range, by.party.client);
         let mode = mode_of(range);
         let state = self.open_for(by, &file, mode, asked.reclaims)?;
@@ -557,54 +362,6 @@ impl Service<'_, '_, '_> {
         }
         Ok(())
     }
-
-    // ---- share reservations -----------------------------------------------------------
-
-    fn share(&mut self, asked: &Sharing<'_>) -> Result<()> {
-        self.check_grace(asked.reclaims)?;
-        let file = self.handle(asked.file)?;
-        let client = self.enter(asked.caller)?;
-        let by = self.caller(client)?;
-        let host = self.desk.side.hosts.get(client).ok_or(LockStatus::Failed)?;
-        let key = (file, asked.owner.into());
-        if !host.shares.contains_key(&key) && !host.has_room() {
-            return Err(LockStatus::DeniedNoLocks);
-        }
-        let access = match asked.access {
-            // The filer has no opens without access.
-            AskedAccess::None | AskedAccess::Read => ShareAccess::Read,
-            AskedAccess::Write => ShareAccess::Write,
-            AskedAccess::ReadWrite => ShareAccess::Both,
-        };
-        let deny = match asked.mode {
-            ShareMode::DenyNone => ShareDeny::None,
-            ShareMode::DenyRead => ShareDeny::Read,
-            ShareMode::DenyWrite => ShareDeny::Write,
-            ShareMode::DenyReadWrite => ShareDeny::Both,
-        };
-        let owner = [b"s", asked.owner].concat();
-        let state = self.open(&by, &file, &owner, (access, deny), asked.reclaims)?;
-        // The filer has joined the reservation with an earlier one of the same owner, which it
-        // replaces.
-        let only = Downgrade { file, state, access, deny, key: None };
-        self.reactor.files().open_downgrade(by.party, &only).map_err(status_of)?;
-        if let Some(host) = self.desk.side.hosts.get_mut(client) {
-            host.shares.insert(key, state);
-        }
-        Ok(())
-    }
-
-    fn unshare(&mut self, asked: &Sharing<'_>) -> Result<()> {
-        let file = self.handle(asked.file)?;
-        let client = self.desk.side.hosts.find(self.sender.peer.address, asked.caller);
-        let host = client.and_then(|client| self.desk.side.hosts.get_mut(client));
-        let state = host.and_then(|host| host.shares.remove(&(file, asked.owner.into())));
-        match (client, state) {
-            (Some(client), Some(state)) => close(self.reactor, client, state),
-            _ => self.check_grace(false)?,
-        }
-        Ok(())
-    }
 }
 
 fn mode_of(range: &Range<'_>) -> LockMode {
@@ -618,7 +375,7 @@ fn check_range(range: &Range<'_>) -> Result<()> {
 }
 
 /// Returns the status for a fault.
-fn status_of(fault: Fault) -> LockStatus {
+pub(super) fn status_of(fault: Fault) -> LockStatus {
     match fault {
         Fault::Denied | Fault::LockBroken | Fault::ShareDenied | Fault::RangeLocked => {
             LockStatus::Denied
@@ -635,8 +392,3 @@ fn status_of(fault: Fault) -> LockStatus {
         _ => LockStatus::Failed,
     }
 }
-
-/// The owner of a host's opens for locks.
-const LOCKS: &[u8] = b"k";
-/// The maximum length of an owner in a reply in bytes.
-const OWNER_BYTES_MAX: usize = 1024;

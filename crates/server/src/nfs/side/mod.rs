@@ -10,8 +10,10 @@ mod hosts;
 mod locks;
 mod messages;
 mod monitor;
+mod opens;
 pub(super) mod pending;
 mod quota;
+mod shares;
 pub(super) mod state;
 
 use dafs_nfs_wire::nlm::v3::NLM3;

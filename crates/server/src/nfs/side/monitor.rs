@@ -8,7 +8,7 @@ use dafs_nfs_wire::nsm::{Arguments, MonitorResult, Procedure, Success};
 use dafs_nfs_wire::rpc::{Call, Outcome};
 use dafs_nfs_wire::xdr::{Reader, Xdr};
 
-use super::locks::end_host;
+use super::opens::end_host;
 use crate::nfs::calls::{self, Desk, Progress};
 use crate::nfs::v4::Sender;
 use crate::reactor::Reactor;
