@@ -115,7 +115,6 @@ impl std::fmt::Debug for Reloader {
     }
 }
 
-/// Checks that each export named in the rules exists and that the store supports the terms.
 /// Reads the users of a password file, if there is one, and adds the one-time user.
 pub(crate) fn read_passwords(
     file: Option<&Path>,
@@ -125,6 +124,7 @@ pub(crate) fn read_passwords(
     Ok(users.with_one_time(one_time_user))
 }
 
+/// Checks that each export named in the rules exists and that the store supports the terms.
 pub(crate) fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
     let names = store.export_names();
     if let Some(rules) =

@@ -1,7 +1,8 @@
 //! RQUOTA: the quotas of users and groups.
 //!
-//! The store of this server enforces the quotas of the file systems below it, but cannot show them.
-//! So the answer is always that there is no quota.
+//! The file systems below the store enforce their quotas. The store shows a user only the bytes of
+//! the user's own quota, but a reply contains the limits of files and the grace times, too. So the
+//! answer is always that there is no quota.
 
 use dafs_nfs_wire::rpc::{Call, Outcome};
 use dafs_nfs_wire::rquota::{QuotaResult, QuotaStatus, v1, v2};
