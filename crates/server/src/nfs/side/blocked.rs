@@ -20,7 +20,6 @@ pub(super) struct Blocked {
 /// A request that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub client: ClientKey,
     pub by: Caller,
     pub lock: Lock,
     pub process: u32,
@@ -44,6 +43,10 @@ pub(super) enum Phase {
 }
 
 impl Waiting {
+    pub(super) fn client(&self) -> ClientKey {
+        self.by.party.client
+    }
+
     /// Returns the number of the call that tells the client about its lock, if there is one.
     pub(super) fn call(&self) -> Option<u64> {
         match self.phase {
@@ -55,15 +58,16 @@ impl Waiting {
     /// Returns true if this is the request of this owner for this range.
     fn is_for(&self, client: ClientKey, lock: &Lock, process: u32) -> bool {
         let range = |lock: &Lock| (lock.file, lock.offset, lock.length);
-        self.client == client && self.process == process && range(&self.lock) == range(lock)
+        self.client() == client && self.process == process && range(&self.lock) == range(lock)
     }
 }
 
 impl Blocked {
     /// Adds a request. Returns false if too many wait.
     pub(super) fn add(&mut self, waiting: Waiting) -> bool {
-        let Waiting { client, lock, process, .. } = &waiting;
-        let same = self.requests.iter().position(|it| it.is_for(*client, lock, *process));
+        let Waiting { lock, process, .. } = &waiting;
+        let client = waiting.client();
+        let same = self.requests.iter().position(|it| it.is_for(client, lock, *process));
         match same {
             Some(at) => self.requests[at] = waiting,
             None if self.requests.len() >= BLOCKED_MAX => return false,
@@ -85,12 +89,12 @@ impl Blocked {
 
     /// Returns true if a request of a host waits for a lock on the file.
     pub(super) fn concerns(&self, client: ClientKey, file: &FileHandle) -> bool {
-        self.requests.iter().any(|it| it.client == client && it.lock.file == *file)
+        self.requests.iter().any(|it| it.client() == client && it.lock.file == *file)
     }
 
     /// Removes the requests of a host.
     pub(super) fn forget_client(&mut self, client: ClientKey) {
-        self.requests.retain(|waiting| waiting.client != client);
+        self.requests.retain(|waiting| waiting.client() != client);
     }
 }
 

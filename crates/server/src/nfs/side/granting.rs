@@ -19,12 +19,16 @@ use crate::reactor::Reactor;
 /// granted.
 pub(in crate::nfs) fn poll(side: &mut Side, reactor: &mut Reactor<'_>) {
     take_replies(side, reactor);
+    let mut failed = Vec::new();
     for mut waiting in std::mem::take(&mut side.blocked.requests) {
-        if waiting.phase == Phase::Waits && !ask_again(side, reactor, &mut waiting) {
-            close_if_unused(side, reactor, waiting.client, &waiting.lock.file);
-            continue;
+        match waiting.phase == Phase::Waits && !ask_again(side, reactor, &mut waiting) {
+            true => failed.push((waiting.client(), waiting.lock.file)),
+            false => side.blocked.requests.push(waiting),
         }
-        side.blocked.requests.push(waiting);
+    }
+    // Another request of the same host may wait for a lock on the same file.
+    for (client, file) in failed {
+        close_if_unused(side, reactor, client, &file);
     }
 }
 
@@ -48,7 +52,7 @@ fn ask_again(side: &mut Side, reactor: &mut Reactor<'_>, waiting: &mut Waiting) 
         }
         Err(_) => return false,
     }
-    let Some(host) = side.hosts.get_mut(waiting.client) else { return false };
+    let Some(host) = side.hosts.get_mut(waiting.client()) else { return false };
     if let Some(locked) = host.files.get_mut(&waiting.lock.file) {
         locked.owners.insert(waiting.process, waiting.owner.clone());
     }
@@ -61,7 +65,7 @@ fn ask_again(side: &mut Side, reactor: &mut Reactor<'_>, waiting: &mut Waiting) 
 
 /// Calls a client to grant it a lock.
 fn tell(side: &mut Side, waiting: &mut Waiting, tries: u32) {
-    let Some(host) = side.hosts.get(waiting.client) else { return };
+    let Some(host) = side.hosts.get(waiting.client()) else { return };
     let address = host.address;
     side.blocked.last += 1;
     let number = side.blocked.last;
@@ -109,7 +113,7 @@ fn take_replies(side: &mut Side, reactor: &mut Reactor<'_>) {
 /// Releases the lock of a request whose client does not want it any more, or takes the request out
 /// of the queue.
 pub(super) fn give_up(side: &mut Side, reactor: &mut Reactor<'_>, waiting: &Waiting) {
-    let Waiting { client, by, lock, process, .. } = waiting;
+    let Waiting { by, lock, process, .. } = waiting;
     let owner = owner_of(*process);
     match waiting.phase {
         Phase::Waits => reactor.files().cancel_lock(by, lock, &owner),
@@ -120,7 +124,7 @@ pub(super) fn give_up(side: &mut Side, reactor: &mut Reactor<'_>, waiting: &Wait
             let _ = reactor.files().unlock_for(by.party, &span, &owner);
         }
     }
-    close_if_unused(side, reactor, *client, &lock.file);
+    close_if_unused(side, reactor, waiting.client(), &lock.file);
 }
 
 /// The number of times that a client is told of its lock.

@@ -300,7 +300,6 @@ impl Service<'_, '_, '_> {
     /// Keeps a request that waits for its lock. Returns the status for the reply.
     fn wait(&mut self, range: &Range<'_>, by: &Caller, lock: Lock) -> LockStatus {
         let waiting = Waiting {
-            client: by.party.client,
             by: by.clone(),
             lock,
             process: range.process,
