@@ -63,9 +63,6 @@ enum RunningKey {
     Guest(RecordNumber),
 }
 
-/// A journaled intent: its number, the origin of its request, and its bytes.
-type Written = (RecordNumber, Origin, Vec<u8>);
-
 /// A step of a fencing change that waits for durable records.
 pub(super) enum FenceStep {
     /// Reports to the filer that the record of a fencing list is durable.
@@ -149,11 +146,8 @@ impl JournaledRequests {
         changed: (Places, Touched),
         next: AwaitingIntent,
     ) {
-        let written = self.write_intent(ledger, intent, &changed.0);
         let key = RunningKey::Stream(answer.kept(), answer.stream);
-        let record = written.0;
-        self.run(key, (answer.endpoint, order), written, changed);
-        self.intended.push_back((record, next));
+        self.begin(ledger, (answer.endpoint, order), intent, changed, |_| (key, next));
     }
 
     /// Journals the intent of a guest's request. The request continues when the intent is durable.
@@ -164,36 +158,35 @@ impl JournaledRequests {
         intent: Intent,
         changed: (Places, Touched),
     ) {
-        let written = self.write_intent(ledger, intent, &changed.0);
-        let (key, next) = (RunningKey::Guest(written.0), AwaitingIntent::Guest(to, written.0));
-        let record = written.0;
-        self.run(key, (to.endpoint, ByteOrder::Big), written, changed);
-        self.intended.push_back((record, next));
+        self.begin(ledger, (to.endpoint, ByteOrder::Big), intent, changed, |number| {
+            (RunningKey::Guest(number), AwaitingIntent::Guest(to, number))
+        });
     }
 
-    fn write_intent(&mut self, ledger: &mut Ledger, intent: Intent, places: &Places) -> Written {
+    /// Journals an intent. `name` returns the key of the request, and the work that continues when
+    /// the intent is durable; its argument is the number of the intent.
+    fn begin(
+        &mut self,
+        ledger: &mut Ledger,
+        (endpoint, order): (EndpointId, ByteOrder),
+        intent: Intent,
+        (places, touched): (Places, Touched),
+        name: impl FnOnce(RecordNumber) -> (RunningKey, AwaitingIntent),
+    ) {
         let origin = intent.origin;
         let record = Record::Intent(intent);
         let bytes = record.encode();
-        self.names.take(places);
+        self.names.take(&places);
         let number = match self.skips_intents {
             // The injected defect still writes a record, because only a durable record continues
             // the request.
             true => ledger.append(&Record::Abandoned(origin)),
             false => ledger.append_bytes(record.kind(), bytes.clone()),
         };
-        (number, origin, bytes)
-    }
-
-    fn run(
-        &mut self,
-        key: RunningKey,
-        (endpoint, order): (EndpointId, ByteOrder),
-        (number, origin, intent): Written,
-        (places, touched): (Places, Touched),
-    ) {
-        let running = Running { origin, order, number, endpoint, intent, places, touched };
+        let (key, next) = name(number);
+        let running = Running { origin, order, number, endpoint, intent: bytes, places, touched };
         self.running.insert(key, running);
+        self.intended.push_back((number, next));
     }
 
     /// Removes and returns the next request whose intent is durable.
