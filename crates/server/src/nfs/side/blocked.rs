@@ -3,7 +3,7 @@
 //! Invariant: a request that waits has its place in the filer's queue, as a waiting request of a
 //! DAFS client has.
 
-use dafs_filer::ClientKey;
+use dafs_filer::{ClientKey, fair_share};
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_ops::Lock;
@@ -63,15 +63,25 @@ impl Waiting {
 }
 
 impl Blocked {
-    /// Adds a request. Returns false if too many wait.
-    pub(super) fn add(&mut self, waiting: Waiting) -> bool {
+    /// Adds a request. Returns false if too many wait. `is_neighbour` returns true for the hosts in
+    /// whose common name requests count.
+    pub(super) fn add(
+        &mut self,
+        waiting: Waiting,
+        is_neighbour: impl Fn(ClientKey) -> bool,
+    ) -> bool {
         let Waiting { lock, process, .. } = &waiting;
         let client = waiting.client();
         let same = self.requests.iter().position(|it| it.is_for(client, lock, *process));
         match same {
             Some(at) => self.requests[at] = waiting,
-            None if self.requests.len() >= BLOCKED_MAX => return false,
-            None => self.requests.push(waiting),
+            None => {
+                let own = self.requests.iter().filter(|it| is_neighbour(it.client())).count();
+                if !fair_share(own as u32, self.requests.len() as u32, BLOCKED_MAX) {
+                    return false;
+                }
+                self.requests.push(waiting);
+            }
         }
         true
     }
@@ -99,4 +109,4 @@ impl Blocked {
 }
 
 /// The maximum number of requests that wait.
-const BLOCKED_MAX: usize = 4096;
+const BLOCKED_MAX: u32 = 4096;

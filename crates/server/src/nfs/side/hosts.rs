@@ -7,11 +7,12 @@
 //! - A host is named by its address and by the name that it gives itself. So a message from one
 //!   address never releases the locks of another.
 //! - A host's open of a file ends with the last lock on the file.
+//! - The hosts at one address cannot use up the table.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use dafs_filer::ClientKey;
+use dafs_filer::{ClientKey, Holder, NLM_NAME_PREFIX, fair_share};
 use dafs_types::{ClientId, FileHandle, ShareAccess, StateId};
 
 /// The hosts that have locks or share reservations.
@@ -77,9 +78,11 @@ impl Hosts {
         Some(host)
     }
 
-    /// Returns true if there is room for another host.
-    pub(super) fn has_room(&self) -> bool {
-        self.hosts.len() < HOSTS_MAX
+    /// Returns true if there is room for another host at an address.
+    pub(super) fn has_room(&self, address: IpAddr) -> bool {
+        let holder = Holder::at(address);
+        let own = self.hosts.values().filter(|host| host.holder() == holder).count();
+        fair_share(own as u32, self.hosts.len() as u32, HOSTS_MAX)
     }
 
     /// Returns the hosts that have no state.
@@ -104,6 +107,11 @@ fn first_label(name: &[u8]) -> &[u8] {
 }
 
 impl Host {
+    /// Returns the holder in whose name the host counts.
+    pub(super) fn holder(&self) -> Holder {
+        Holder::at(self.address)
+    }
+
     /// Returns true if the host may have another open.
     pub(super) fn has_room(&self) -> bool {
         self.files.len() + self.shares.len() < OPENS_MAX
@@ -125,25 +133,26 @@ pub(super) fn process_of(owner: &[u8]) -> Option<u32> {
 
 /// Returns the name of a host as a client of the filer.
 pub(super) fn client_name(address: IpAddr, name: &[u8]) -> Vec<u8> {
-    [format!("{PREFIX}{address}/").as_bytes(), name].concat()
+    [NLM_NAME_PREFIX, address.to_string().as_bytes(), b"/", name].concat()
 }
 
 /// Returns the address in the name of a client of the filer. `None` if it is not such a host.
 pub(super) fn address_in(name: &[u8]) -> Option<IpAddr> {
-    let rest = name.strip_prefix(PREFIX.as_bytes())?;
+    let rest = name.strip_prefix(NLM_NAME_PREFIX)?;
     let end = rest.iter().position(|byte| *byte == b'/')?;
     std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
 }
 
-/// The start of the names of hosts as clients of the filer.
-const PREFIX: &str = "nlm:";
 /// The maximum number of hosts.
-const HOSTS_MAX: usize = 4096;
+const HOSTS_MAX: u32 = 4096;
 /// The maximum number of opens of a host.
 const OPENS_MAX: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
+    use dafs_filer::{EnteringClient, Filer, FilerConfig, Principal};
+    use dafs_types::Verifier;
+
     use super::*;
 
     #[test]
@@ -153,6 +162,36 @@ mod tests {
             assert_eq!(address_in(&client_name(address, b"host/1")), Some(address));
         }
         assert_eq!(address_in(b"nfs4:10.0.0.1/host"), None);
+    }
+
+    #[test]
+    fn an_address_that_names_itself_again_and_again_leaves_room_for_others() {
+        let mut hosts = Hosts::default();
+        let [own, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let mut filer = Filer::new(FilerConfig::default(), 1).unwrap();
+        while hosts.has_room(own) {
+            let (id, number) = (ClientId(hosts.hosts.len() as u64), hosts.hosts.len() as u32);
+            let entering = EnteringClient {
+                id,
+                name: &client_name(own, &number.to_be_bytes()),
+                verifier: Verifier([0; 8]),
+                principal: &Principal::Anonymous,
+                holder: Holder::at(own),
+                expects_record: false,
+                ends_reclaims_itself: false,
+            };
+            let host = Host {
+                id,
+                address: own,
+                name: number.to_be_bytes().into(),
+                monitor: 0,
+                files: HashMap::new(),
+                shares: HashMap::new(),
+            };
+            hosts.insert(filer.client_enter(&entering).unwrap(), host);
+        }
+        assert!(hosts.hosts.len() < HOSTS_MAX as usize, "{}", hosts.hosts.len());
+        assert!(hosts.has_room(other));
     }
 
     #[test]

@@ -17,10 +17,11 @@ use dafs_types::{FileHandle, StateId, limits};
 use super::blocked::{Phase, Waiting};
 use super::callbacks::Callback;
 use super::granting;
-use super::hosts::{owner_of, process_of};
+use super::hosts::{Host, owner_of, process_of};
 use super::messages::{self, Holder, Locking, Range, Request, Results};
 use super::opens::{close_if_unused, end_host};
 use super::pending::{Pending, Reply};
+use super::state::Side;
 use crate::guests::GuestResult;
 use crate::nfs::calls::{self, CallId, Desk, Progress, Suspended};
 use crate::nfs::v4::Sender;
@@ -310,7 +311,10 @@ impl Service<'_, '_, '_> {
             after: RecordNumber(0),
             phase: Phase::Waits,
         };
-        if self.desk.side.blocked.add(waiting) {
+        let Side { blocked, hosts, .. } = &mut *self.desk.side;
+        let holder = |client| hosts.get(client).map(Host::holder);
+        let own = holder(by.party.client);
+        if blocked.add(waiting, |other| holder(other) == own) {
             return LockStatus::Blocked;
         }
         self.reactor.files().cancel_lock(by, &lock, &owner_of(range.process));

@@ -62,11 +62,11 @@ impl Service<'_, '_, '_> {
         if let Some(client) = self.desk.side.hosts.find(address, name) {
             return Ok(client);
         }
-        if !self.desk.side.hosts.has_room() {
+        if !self.desk.side.hosts.has_room(address) {
             for client in self.desk.side.hosts.idle() {
                 end_host(self.desk, self.reactor, client);
             }
-            if !self.desk.side.hosts.has_room() {
+            if !self.desk.side.hosts.has_room(address) {
                 return Err(LockStatus::DeniedNoLocks);
             }
         }
