@@ -85,7 +85,7 @@ impl Reader {
     /// Returns the content of a file.
     pub(super) fn read(&mut self, path: &str) -> Result<Vec<u8>> {
         let fh = self.mount.find(path)?;
-        self.mount.read_all(&fh, StateId::ANONYMOUS)
+        self.mount.read_all(|_| Ok((fh.clone(), StateId::ANONYMOUS)))
     }
 
     /// Returns the names in a directory.
@@ -121,11 +121,15 @@ impl Mount {
         Ok(reply.fh(reply.results.len() - 1)?)
     }
 
-    fn read_all(&mut self, fh: &[u8], state: StateId) -> Result<Vec<u8>> {
+    /// Reads a whole file. `file` returns its handle and the present state id.
+    fn read_all(&mut self, file: impl Fn(&Self) -> Result<(Vec<u8>, StateId)>) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         loop {
             let at = content.len() as u64;
-            let reply = self.ok(|_| Ok(vec![ops::putfh(fh), ops::read(state, at, READ_BYTES)]))?;
+            let reply = self.ok(|mount| {
+                let (fh, state) = file(mount)?;
+                Ok(vec![ops::putfh(&fh), ops::read(state, at, READ_BYTES)])
+            })?;
             let (is_end, data) = reply.data(1)?;
             content.extend_from_slice(data);
             if is_end {
@@ -446,11 +450,10 @@ impl Worker {
     }
 
     fn read_open(&mut self, open: OpenId) -> Result<Vec<u8>> {
-        let reply = self.mount.ok(|mount| {
+        self.mount.read_all(|mount| {
             let held = mount.held(open)?;
-            Ok(vec![ops::putfh(&held.fh), ops::read(held.state, 0, READ_BYTES)])
-        })?;
-        Ok(reply.data(1)?.1.to_vec())
+            Ok((held.fh.clone(), held.state))
+        })
     }
 
     /// Compares one of the client's files, or the file whose changes are undone, with what it must
@@ -459,19 +462,8 @@ impl Worker {
         if self.random.percent(30) {
             return self.compare_undone();
         }
-        let (name, open, length) = self.some_file()?;
-        let mut found = Vec::new();
-        while found.len() < length {
-            let reply = self.mount.ok(|mount| {
-                let (held, at) = (mount.held(open)?, found.len() as u64);
-                Ok(vec![ops::putfh(&held.fh), ops::read(held.state, at, READ_BYTES)])
-            })?;
-            let (is_end, data) = reply.data(1)?;
-            found.extend_from_slice(data);
-            if is_end {
-                break;
-            }
-        }
+        let (name, open, _) = self.some_file()?;
+        let found = self.read_open(open)?;
         self.mount.close(open)?;
         let expected = &self.outcome.model.files[&name];
         expect(found == *expected, || super::check::differs(&name, &found, expected))?;
