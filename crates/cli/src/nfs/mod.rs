@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dafs_server::{
     CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin, SystemLookup,
+    export_path,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -211,11 +212,9 @@ pub(crate) fn mount_commands(
     has_rpcbind: bool,
 ) -> String {
     let all = checks::all(arguments);
-    let is_root = |name: &std::ffi::OsStr| all.len() == 1 && !name.to_string_lossy().contains('/');
-    let path = match all.first() {
-        Some(export) if !is_root(&export.name) => format!("/{}", export.name.to_string_lossy()),
-        Some(_) | None => "/".to_owned(),
-    };
+    let first = all.first().map(|export| export_path(&export.name, all.len()));
+    let path = first.unwrap_or_else(|| "/".into());
+    let path = path.display();
     let host = match address.ip() {
         ip if ip.is_unspecified() => {
             rustix::system::uname().nodename().to_string_lossy().into_owned()

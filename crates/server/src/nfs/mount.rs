@@ -2,8 +2,7 @@
 //!
 //! Invariant: a client gets a handle only for a directory that the access rules let it see.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 
 use dafs_nfs_wire::mount3::{Arguments, Export, MountResult, MountStatus, Mounted, Procedure};
 use dafs_nfs_wire::rpc::{Outcome, flavor};
@@ -12,6 +11,7 @@ use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, ObjectType};
 
 use super::calls::{self, CallId, Desk, Progress};
+use crate::access::exports::export_path;
 use crate::access::exports::rules::NfsPeer;
 use crate::reactor::Reactor;
 
@@ -105,7 +105,7 @@ pub(super) fn list_exports(
         let entry = name.to_str().zip(peer.as_ref());
         let entry = entry.and_then(|(name, peer)| rules.nfs.entry(name, peer));
         let clients = entry.map_or(String::new(), |entry| entry.clients.clone());
-        shown.push((path_of(name, names.len()), clients));
+        shown.push((export_path(name, names.len()).into_os_string().into_vec(), clients));
     }
     let all: Vec<Export<'_>> = shown
         .iter()
@@ -115,15 +115,6 @@ pub(super) fn list_exports(
         })
         .collect();
     Chain::<_, EXPORTS_MAX>(all).encode(writer);
-}
-
-/// Returns the path of an export. A single export whose name has no slash is the root itself.
-fn path_of(name: &OsStr, count: usize) -> Vec<u8> {
-    let name = name.as_bytes();
-    match count == 1 && !name.contains(&b'/') {
-        true => b"/".to_vec(),
-        false => [b"/".as_slice(), name].concat(),
-    }
 }
 
 /// The number of the procedure EXPORT.
