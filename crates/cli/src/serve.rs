@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
-use dafs_server::{PasswordFile, Server, ServerConfig, ServerError, Stopper};
+use dafs_server::{NfsRules, PasswordFile, Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -240,7 +240,7 @@ pub(crate) fn run(flags: Arguments) -> Result<()> {
     status::offer(server.addresses(), &server.inspector(), &reload);
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
-    log_risks(&arguments)?;
+    log_risks(&arguments, &config.access.nfs)?;
     let registered = rpcbind::register(&server.nfs_addresses());
     announce(&arguments, &server, &config, page.as_ref(), &registered);
     let ended = server.run();
@@ -286,7 +286,8 @@ pub(crate) fn outlook(config: PathBuf) -> Result<Outlook> {
     exports::check(&arguments)?;
     access::rules(&arguments)?;
     let reactors = reactors::of(arguments.reactors)?;
-    Ok(Outlook { risks: risks(&arguments)?, reactors })
+    let rules = nfs::compiled(&arguments)?.rules;
+    Ok(Outlook { risks: risks(&arguments, &rules)?, reactors })
 }
 
 /// A description of a server with a certain configuration.
@@ -297,16 +298,16 @@ pub(crate) struct Outlook {
     pub reactors: usize,
 }
 
-fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+fn risks(arguments: &Arguments, rules: &NfsRules) -> Result<Vec<String>> {
     let mut risks = unauthenticated::risks(arguments)?;
     risks.extend(exports::risks(arguments));
-    risks.extend(nfs::risks(arguments)?);
+    risks.extend(nfs::risks(arguments, rules));
     Ok(risks)
 }
 
 /// Logs warnings about access that may not be intended.
-fn log_risks(arguments: &Arguments) -> Result<()> {
-    for risk in risks(arguments)? {
+fn log_risks(arguments: &Arguments, rules: &NfsRules) -> Result<()> {
+    for risk in risks(arguments, rules)? {
         tracing::warn!("{risk}");
     }
     if unauthenticated::is_closed(arguments) {

@@ -6,14 +6,16 @@
 pub(crate) mod exports;
 pub(crate) mod rpcbind;
 
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dafs_server::{
-    CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin, SystemLookup,
-    export_path,
+    CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
+    SystemLookup, export_path,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -125,7 +127,7 @@ fn address(text: &str, has_exports: bool) -> Result<SocketAddr> {
 }
 
 /// Returns the rules for NFS clients. Looks up the hosts and netgroups of the exports file.
-fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
+pub(crate) fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
     let Some(Listed(file)) = &arguments.nfs.listed else {
         let origins = arguments.nfs.from.iter().map(|text| text.parse::<Origin>());
         let origins = origins.collect::<Result<Vec<_>, _>>().context("--nfs-from")?;
@@ -133,11 +135,10 @@ fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
         return Ok(CompiledExports { rules, unknown: Vec::new() });
     };
     let all = checks::all(arguments);
-    let export_of = |path: &Path| {
-        let path = checks::full(path);
-        let found = all.iter().find(|export| checks::full(&export.path) == path)?;
-        found.name.to_str().map(str::to_owned)
-    };
+    // If a directory is exported twice, the first name counts.
+    let named = all.into_iter().rev().map(|export| (checks::full(&export.path), export.name));
+    let names: HashMap<PathBuf, OsString> = named.collect();
+    let export_of = |path: &Path| names.get(&checks::full(path))?.to_str().map(str::to_owned);
     Ok(file.compile(&SystemLookup, export_of)?)
 }
 
@@ -177,15 +178,14 @@ fn log_ignored(arguments: &Arguments) {
     }
 }
 
-/// Returns warnings about the access of NFS clients.
-pub(crate) fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+/// Returns warnings about the access that these rules give to NFS clients.
+pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
     if !arguments.nfs.is_on() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let rules = compiled(arguments)?.rules;
     let entries = rules.exports.iter().flat_map(|export| &export.clients).chain(&rules.others);
     let mut risks = Vec::new();
-    let mut places = std::collections::BTreeSet::new();
+    let mut places = BTreeSet::new();
     for entry in entries {
         let place = format!("{} ({})", entry.clients, entry.source);
         if entry.any_port && places.insert(place.clone()) {
@@ -201,7 +201,7 @@ pub(crate) fn risks(arguments: &Arguments) -> Result<Vec<String>> {
             ));
         }
     }
-    Ok(risks)
+    risks
 }
 
 /// Returns the commands with which clients mount an export. `has_rpcbind` is true if clients find
