@@ -305,8 +305,12 @@ fn risks(arguments: &Arguments, rules: &NfsRules) -> Result<Vec<String>> {
     Ok(risks)
 }
 
-/// Logs warnings about access that may not be intended.
+/// Logs warnings about access that may not be intended. The command that has started a server with
+/// a one-time password has also chosen its options, so it warns of them itself, if necessary.
 fn log_risks(arguments: &Arguments, rules: &NfsRules) -> Result<()> {
+    if arguments.one_time_password {
+        return Ok(());
+    }
     for risk in risks(arguments, rules)? {
         tracing::warn!("{risk}");
     }

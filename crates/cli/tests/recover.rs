@@ -24,7 +24,8 @@ fn a_server_with_several_reactors_that_is_killed_again_and_again_does_everything
 
 #[test]
 fn a_server_that_is_killed_loses_and_repeats_nothing_of_nfs_clients_and_dafs_clients() {
-    let told = run("5", &["--nfs", "--life", "2000"]);
+    let (told, said) = run("5", &["--nfs", "--life", "2000"]);
+    assert_eq!(said.matches("1024").count(), 1, "each server warns: {said}");
     let nfs = &told["nfs"];
     assert!(nfs["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
     assert!(nfs["requests_repeated"].as_u64().unwrap() > 0, "{told:#}");
@@ -35,7 +36,7 @@ fn a_server_that_is_killed_loses_and_repeats_nothing_of_nfs_clients_and_dafs_cli
 
 fn recover(reactors: &str) {
     let rounds = std::env::var("DAFS_RECOVER_ROUNDS").unwrap_or_else(|_| "25".into());
-    let told = run(&rounds, &["--reactors", reactors]);
+    let (told, _) = run(&rounds, &["--reactors", reactors]);
     assert_eq!(told["reactors"].as_u64().unwrap().to_string(), reactors, "{told:#}");
     assert!(told["opens_taken_back"].as_u64().unwrap() > 0, "{told:#}");
     for (kind, count) in told["by_kind"].as_object().unwrap() {
@@ -43,8 +44,8 @@ fn recover(reactors: &str) {
     }
 }
 
-/// Runs `dafs recover-test`. Returns what it reports.
-fn run(rounds: &str, more: &[&str]) -> Value {
+/// Runs `dafs recover-test`. Returns what it reports, and what it says on standard error.
+fn run(rounds: &str, more: &[&str]) -> (Value, String) {
     let place = tempfile::tempdir().unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_dafs"))
         .args(["recover-test", "--json", "--rounds", rounds])
@@ -52,13 +53,13 @@ fn run(rounds: &str, more: &[&str]) -> Value {
         .arg(place.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(ran.status.success(), "{said}");
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
     eprintln!("{told:#}");
     assert_eq!(told["kills"].as_u64().unwrap().to_string(), rounds, "{told:#}");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "it leaves nothing");
-    told
+    (told, said)
 }
 
 /// Takes the lock of the only journal beneath a directory, in the name of a process.

@@ -12,6 +12,7 @@ use dafs_bench::{NfsOptions, compare_nfs};
 use super::medium::memory;
 use crate::child_server::{ANY_PORT, ChildServer, Pass};
 use crate::cleanup::Scratch;
+use crate::nfs::warn_of_any_port;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -38,6 +39,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let address = format!("127.0.0.1:{port}");
     let more = ["--nfs", &address, "--nfs-any-port"];
     let exports = [directory.as_os_str()];
+    warn_of_any_port();
     let own = ChildServer::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
     let options = NfsOptions {
         directory,

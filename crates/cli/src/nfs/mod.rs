@@ -204,6 +204,14 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
     risks
 }
 
+/// Warns that a command serves NFS clients at any port while it runs.
+pub(crate) fn warn_of_any_port() {
+    tracing::warn!(
+        "until this command ends, any user of this machine can read and change the files that it \
+        serves over NFS, because ports of 1024 and higher are served"
+    );
+}
+
 /// Returns the commands with which clients mount an export. `has_rpcbind` is true if clients find
 /// the ports by rpcbind.
 pub(crate) fn mount_commands(

@@ -13,6 +13,7 @@ use dafs_dat::Address;
 use dafs_types::Random;
 
 use crate::child_server::{ChildServer, Pass};
+use crate::nfs::warn_of_any_port;
 
 pub(super) struct Victim {
     place: PathBuf,
@@ -37,6 +38,9 @@ impl Victim {
     ) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
+        if has_nfs {
+            warn_of_any_port();
+        }
         let mut nfs_port = None;
         while has_nfs && nfs_port.is_none() {
             nfs_port = Some(free_port(random)?).filter(|other| *other != port);
