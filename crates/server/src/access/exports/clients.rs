@@ -105,20 +105,21 @@ fn network(address: &str, mask: &str) -> Option<ClientName> {
     let address: IpAddr = address.parse().ok()?;
     let bits = match (address, mask.parse::<IpAddr>()) {
         (IpAddr::V4(_), Ok(IpAddr::V4(mask))) => {
-            let ones = mask.to_bits().leading_ones();
-            let is_mask = mask.to_bits().count_ones() == ones;
-            is_mask.then(|| u8::try_from(ones).ok())??
+            ones(mask.to_bits().leading_ones(), mask.to_bits().count_ones())?
         }
         (IpAddr::V6(_), Ok(IpAddr::V6(mask))) => {
-            let ones = mask.to_bits().leading_ones();
-            let is_mask = mask.to_bits().count_ones() == ones;
-            is_mask.then(|| u8::try_from(ones).ok())??
+            ones(mask.to_bits().leading_ones(), mask.to_bits().count_ones())?
         }
         (_, Ok(_)) => return None,
         (_, Err(_)) if mask.bytes().all(|byte| byte.is_ascii_digit()) => mask.parse().ok()?,
         (_, Err(_)) => return None,
     };
     (bits <= bits_of(address)).then_some(ClientName::Network { address, bits })
+}
+
+/// Returns the number of ones in a mask. `None` if not all of them are leading ones.
+fn ones(leading: u32, all: u32) -> Option<u8> {
+    u8::try_from(all).ok().filter(|_| leading == all)
 }
 
 /// Returns true if a host name matches a pattern. `*` stands for any characters, `?` for one

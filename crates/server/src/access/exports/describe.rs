@@ -5,11 +5,10 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 
 use dafs_store::ExportTerms;
-use dafs_store::local::Squash;
 use dafs_types::names::shown;
 
 use super::compile::{SystemLookup, confirmed_name};
-use super::rules::{NfsClients, NfsPeer};
+use super::rules::{NfsClients, NfsPeer, option_of};
 use crate::access::authorize::AccessRules;
 
 /// Describes the entries that apply to the client at an address, or all entries if there is no
@@ -45,11 +44,7 @@ fn of_client(rules: &AccessRules, names: &[OsString], address: IpAddr) -> Vec<St
 
 fn options(terms: &ExportTerms, entry: &NfsClients) -> String {
     let access = if terms.read_only { "ro" } else { "rw" };
-    let squash = match terms.squash {
-        Squash::Nobody => "no_root_squash",
-        Squash::Root => "root_squash",
-        Squash::All => "all_squash",
-    };
+    let squash = option_of(terms.squash);
     let port = if entry.any_port { "insecure" } else { "secure" };
     let (uid, gid) = (terms.anonymous.uid(), terms.anonymous.gid());
     format!("{access},{squash},{port},anonuid={uid},anongid={gid}")

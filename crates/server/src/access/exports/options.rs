@@ -3,6 +3,7 @@
 //! Invariant: an option that would restrict clients is obeyed or refused, never ignored.
 
 use dafs_store::local::Squash;
+use dafs_types::Credentials;
 
 /// The terms on which a client of an exports file uses an export. The defaults are those of
 /// exports(5).
@@ -131,13 +132,12 @@ impl ClientOptions {
 }
 
 fn id(option: &str, value: &str) -> Result<u32, String> {
-    // exports(5) of some systems writes the id of `nobody` as -2.
-    let number = match value.parse::<i64>() {
-        Ok(number) if (0..i64::from(u32::MAX)).contains(&number) => number,
-        Ok(-2) => NOBODY,
-        _ => return Err(format!("{option}: {value:?} is no id; write a number")),
-    };
-    u32::try_from(number).map_err(|_| format!("{option}: {value:?} is no id; write a number"))
+    match value.parse::<u32>() {
+        Ok(number) if number != u32::MAX => Ok(number),
+        // exports(5) of some systems writes the id of `nobody` as -2.
+        _ if value == "-2" => Ok(Credentials::nobody().uid()),
+        _ => Err(format!("{option}: {value:?} is no id; write a number")),
+    }
 }
 
 /// The security flavors of exports(5).
@@ -164,8 +164,6 @@ const IGNORED: &[&str] = &[
     "nordirplus",
     "security_label",
 ];
-/// The user id of `nobody`.
-const NOBODY: i64 = 65_534;
 
 #[cfg(test)]
 mod tests {

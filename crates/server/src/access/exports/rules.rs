@@ -160,17 +160,22 @@ impl fmt::Display for NfsClients {
             Some(true) => "ro",
             Some(false) | None => "rw",
         };
-        let squash = match squash {
-            Some(Squash::Nobody) => "no_root_squash",
-            Some(Squash::All) => "all_squash",
-            Some(Squash::Root) | None => "root_squash",
-        };
+        let squash = option_of(squash.unwrap_or(Squash::Root));
         let port = if self.any_port { "insecure" } else { "secure" };
         write!(out, "{}({access},{squash},{port}", self.clients)?;
         if let Some(who) = anonymous {
             write!(out, ",anonuid={},anongid={}", who.uid(), who.gid())?;
         }
         write!(out, ") [{}]", self.source)
+    }
+}
+
+/// Returns the option of exports(5) for identities that are replaced.
+pub(super) fn option_of(squash: Squash) -> &'static str {
+    match squash {
+        Squash::Nobody => "no_root_squash",
+        Squash::Root => "root_squash",
+        Squash::All => "all_squash",
     }
 }
 
