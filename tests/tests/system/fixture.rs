@@ -205,24 +205,16 @@ impl Fixture {
         }
         std::fs::write(directory.path().join("readonly").join("file"), "data").unwrap();
         let store = LocalStore::new(&config).unwrap();
-        let storage = DirectoryStorage::open(directory.path().join("journal")).unwrap();
+        let journal = journal_in(directory.path());
         Self::start(directory, Arc::new(store), |config| {
-            config.journal = Some(JournalConfig {
-                storage: Arc::new(storage),
-                log: LogConfig::default(),
-                undo: UndoConfig::default(),
-            });
+            config.journal = Some(journal);
             let read_only = PartialTerms { read_only: Some(true), ..PartialTerms::default() };
             let squashed = PartialTerms { squash: Some(Squash::Root), ..PartialTerms::default() };
             for (name, terms) in [("readonly", read_only), ("squashed", squashed)] {
                 let name = name.into();
                 config.access.exports.push(ExportRules { name, terms, clients: Vec::new() });
             }
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let mut nfs = NfsConfig::at(vec![address]);
-            change(&mut nfs);
-            config.nfs = Some(nfs);
-            config.access.nfs = NfsRules::for_all(Vec::new(), true);
+            change(serve_nfs(config, 0));
         })
     }
 
@@ -242,12 +234,7 @@ impl Fixture {
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
         let store = LocalStore::new(&config).unwrap();
-        let storage = DirectoryStorage::open(directory.path().join("journal")).unwrap();
-        let journal = JournalConfig {
-            storage: Arc::new(storage),
-            log: LogConfig::default(),
-            undo: UndoConfig::default(),
-        };
+        let journal = journal_in(directory.path());
         Self::start(directory, Arc::new(store), |config| {
             config.journal = Some(journal);
             change(config);
@@ -361,6 +348,23 @@ impl Drop for Fixture {
             }
         }
     }
+}
+
+/// Returns the journal of a server whose files are in this directory.
+pub(crate) fn journal_in(directory: &Path) -> JournalConfig {
+    let storage = DirectoryStorage::open(directory.join("journal")).unwrap();
+    JournalConfig {
+        storage: Arc::new(storage),
+        log: LogConfig::default(),
+        undo: UndoConfig::default(),
+    }
+}
+
+/// Has a server serve NFS clients of this machine at a port; 0 is any free one. Returns the settings
+/// for them.
+pub(crate) fn serve_nfs(config: &mut ServerConfig, port: u16) -> &mut NfsConfig {
+    config.access.nfs = NfsRules::for_all(Vec::new(), true);
+    config.nfs.insert(NfsConfig::at(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))]))
 }
 
 /// Returns the number of reactors for servers: `DAFS_REACTORS`, or one.

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use dafs_client::{Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, SessionOptions};
-use dafs_nfs_suite::bench::{Bench, Target};
+use dafs_nfs_suite::bench::Bench;
 use dafs_nfs_suite::nfs3;
 use dafs_nfs_suite::nfs4::ops::{self, Locker, lock_type};
 use dafs_nfs_suite::nlm::status::{BLOCKED, DENIED, GRACE, GRANTED, STALE};
@@ -14,6 +14,7 @@ use dafs_nfs_suite::suite::Protocol;
 use dafs_nfs_suite::xdr::{Get, Put};
 
 use crate::fixture::{Fixture, HANG, Transport, await_that};
+use crate::nfs::target;
 
 const PLAIN: LockOptions = LockOptions::from_bits(0).unwrap();
 const END: u64 = u64::MAX;
@@ -28,19 +29,10 @@ struct Place {
 impl Place {
     /// `None` if the test does not run as root.
     fn new(fixture: Fixture) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            dafs_tests::skip("only a server that runs as root can act as its clients' users");
+        if !dafs_tests::is_root() {
             return None;
         }
-        let target = Target {
-            nfs: fixture.nfs(),
-            mount: fixture.nfs(),
-            path: "/export".into(),
-            read_only: None,
-            squashed: None,
-            restart_seconds: 0,
-        };
-        let mut bench = Bench::new(&target, 1, Protocol::Nfs41).unwrap();
+        let mut bench = Bench::new(&target(&fixture), 1, Protocol::Nfs41).unwrap();
         let fh = bench.file_with_mode("f", 0o666).unwrap();
         Some(Self { fixture, bench, fh })
     }

@@ -2,8 +2,7 @@
 //! Also what happens to the state of NFS clients that do not renew their leases or do not return a
 //! delegation.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
 use dafs_dat::Address;
@@ -14,20 +13,17 @@ use dafs_nfs_suite::nfs4::session::Wish;
 use dafs_nfs_suite::nfs4::{Body, Session, StateId, run};
 use dafs_nfs_suite::rpc::Auth;
 use dafs_nfs_suite::status;
-use dafs_server::{NfsConfig, NfsRules, ServerConfig};
+use dafs_server::ServerConfig;
 
-use crate::fixture::{Fixture, any};
+use crate::fixture::{Fixture, any, await_that, serve_nfs};
 
 /// Starts a server for both kinds of clients. `None` if this process may not act as other users.
 fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
-    if !rustix::process::geteuid().is_root() {
-        dafs_tests::skip("only a server that runs as root can act as its clients' users");
+    if !dafs_tests::is_root() {
         return None;
     }
     Some(Fixture::with(|config| {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        config.nfs = Some(NfsConfig::at(vec![address]));
-        config.access.nfs = NfsRules::for_all(Vec::new(), true);
+        serve_nfs(config, 0);
         change(config);
     }))
 }
@@ -53,15 +49,16 @@ fn write(server: &Address) {
 
 /// Opens a file until the client has a delegation. Returns its state id and the file's handle.
 fn delegated(session: &mut Session, access: u32) -> (StateId, Vec<u8>) {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    let mut found = None;
+    await_that("the server grants a delegation", || {
         let (opened, fh) = session.open("o", (access, 0), &How::Open, "file").unwrap();
-        if let Delegation::Read(state) | Delegation::Write(state) = opened.delegation {
-            return (state, fh);
+        match opened.delegation {
+            Delegation::Read(state) | Delegation::Write(state) => found = Some((state, fh)),
+            _ => drop(session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap()),
         }
-        session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap();
-    }
-    panic!("the server grants no delegation");
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 #[test]
@@ -162,7 +159,7 @@ fn an_open_of_a_client_whose_lease_has_expired_ends_at_a_conflict() {
     let claim = Claim::Name(b"file".to_vec());
     let open = [other.dir(), ops::open(b"o", access, 0, &How::Open, &claim)];
     other.fails(&[status::SHARE_DENIED], &open).unwrap();
-    until(|| other.run(&open).unwrap().status == 0);
+    await_that("the expired open ends", || other.run(&open).unwrap().status == 0);
     // The client has lost its session together with its open.
     assert!(gone.once(&[ops::putrootfh()]).is_err());
 }
@@ -185,7 +182,7 @@ fn a_lock_of_a_client_whose_lease_has_expired_ends_at_a_conflict() {
     let mut other = client(&fixture, b"other");
     let second = lock(&mut other);
     other.fails(&[status::DENIED], &second).unwrap();
-    until(|| other.run(&second).unwrap().status == 0);
+    await_that("the expired lock ends", || other.run(&second).unwrap().status == 0);
 }
 
 #[test]
@@ -200,17 +197,6 @@ fn a_client_that_holds_an_open_cannot_be_destroyed() {
     session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap();
 }
 
-/// Repeats an action until it succeeds.
-fn until(mut succeeds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !succeeds() {
-        assert!(Instant::now() < end, "it does not succeed in {PATIENCE:?}");
-        std::thread::yield_now();
-    }
-}
-
-/// The time after which something that must happen is said not to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The direction in BIND_CONN_TO_SESSION that asks for both channels.
 const FORE_OR_BOTH: u32 = 3;
 /// The flag of SEQUENCE by which the server tells that it has revoked a delegation.

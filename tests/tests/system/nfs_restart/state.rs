@@ -4,7 +4,7 @@ use dafs_nfs_suite::fault::Fault;
 use dafs_nfs_suite::nfs4::ops::{self, Claim, How, Locker, Op};
 use dafs_nfs_suite::nfs4::results::Body;
 use dafs_nfs_suite::nfs4::session::{Session, Wish};
-use dafs_nfs_suite::nfs4::{Reply, StateId};
+use dafs_nfs_suite::nfs4::{Reply, Set, StateId};
 use dafs_nfs_suite::rpc::Auth;
 use dafs_nfs_suite::status::{DELAY, DENIED, GRACE, NO_GRACE, RECLAIM_BAD};
 
@@ -27,7 +27,7 @@ impl Holder {
         let wish = Wish::new(name.as_bytes(), user(), 1);
         let mut session = Session::start(server.nfs(), &wish).unwrap();
         session.dir = root.to_vec();
-        let how = How::Unchecked(dafs_nfs_suite::nfs4::attributes::Set::new().mode(0o666));
+        let how = How::Unchecked(Set::new().mode(0o666));
         let (opened, file) = session.open("owner", (BOTH, DENY_WRITE), &how, name).unwrap();
         if locks {
             let locker = Locker::New(opened.state, b"locker".to_vec());
@@ -57,14 +57,14 @@ fn status(session: &mut Session, ops: &[Op]) -> u32 {
 
 /// Opens a new file.
 fn opens_new(session: &mut Session, root: &[u8], name: &str) -> u32 {
-    let how = How::Unchecked(dafs_nfs_suite::nfs4::attributes::Set::new().mode(0o666));
+    let how = How::Unchecked(Set::new().mode(0o666));
     let open = ops::open(b"new", BOTH, 0, &how, &Claim::Name(name.into()));
     status(session, &[ops::putfh(root), open])
 }
 
 #[test]
 fn opens_and_locks_are_reclaimed_and_the_grace_period_ends_with_the_last_client() {
-    let mut server = ServerProcess::start_for_nfs(None);
+    let mut server = ServerProcess::start_for_nfs();
     let root = root(server.nfs());
     let (a, b) = (Holder::new(&server, &root, "a", true), Holder::new(&server, &root, "b", false));
     server.kill();
@@ -111,7 +111,7 @@ fn opens_and_locks_are_reclaimed_and_the_grace_period_ends_with_the_last_client(
 
 #[test]
 fn who_held_nothing_reclaims_nothing() {
-    let mut server = ServerProcess::start_for_nfs(None);
+    let mut server = ServerProcess::start_for_nfs();
     let root = root(server.nfs());
     let holder = Holder::new(&server, &root, "a", true);
     server.kill();

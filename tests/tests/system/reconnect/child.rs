@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
-use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
-use dafs_server::{Defect, JournalConfig, NfsConfig, NfsRules, Server, ServerConfig};
+use dafs_server::{Defect, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::fixture::{Transport, Watch, me, places, reactors};
+use crate::fixture::{Transport, Watch, journal_in, me, places, reactors, serve_nfs};
 
 /// A server with its directory.
 pub(crate) struct ServerProcess {
@@ -45,10 +44,10 @@ impl ServerProcess {
         Self::start_as(Wanted { port: free_port(), keeps_results, nfs: None, defect: None })
     }
 
-    /// Starts a server for NFS clients, with a journal. The server has a defect at first.
-    pub(crate) fn start_for_nfs(defect: Option<Defect>) -> Self {
+    /// Starts a server for NFS clients, with a journal.
+    pub(crate) fn start_for_nfs() -> Self {
         let (port, nfs) = (free_port(), Some(free_port()));
-        Self::start_as(Wanted { port, keeps_results: true, nfs, defect })
+        Self::start_as(Wanted { port, keeps_results: true, nfs, defect: None })
     }
 
     fn start_as(wanted: Wanted) -> Self {
@@ -183,22 +182,14 @@ fn a_server_for_another_process() {
     config.sessions.authentication.anonymous = Some(me());
     config.access.squash = Some(Squash::Nobody);
     if let Ok(port) = std::env::var(NFS).unwrap().parse::<u16>() {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        config.nfs = Some(NfsConfig::at(vec![address]));
-        config.access.nfs = NfsRules::for_all(Vec::new(), true);
+        serve_nfs(&mut config, port);
     }
     let defect = std::env::var(DEFECT).unwrap();
     config.defect = [Defect::DieAfterIntent, Defect::DieBeforeOutcome, Defect::ExecuteRepeats]
         .into_iter()
         .find(|known| format!("{known:?}") == defect);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
-        let storage = DirectoryStorage::open(directory.join("journal")).unwrap();
-        let journal = JournalConfig {
-            storage: Arc::new(storage),
-            log: LogConfig::default(),
-            undo: UndoConfig::default(),
-        };
-        config.journal = Some(journal);
+        config.journal = Some(journal_in(&directory));
     }
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
