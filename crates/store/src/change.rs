@@ -5,15 +5,19 @@
 //!
 //! File systems stamp changes with a coarse clock, so two changes within one tick have the same
 //! time. A time stamp identifies one content only after its tick has ended. Until then the current
-//! time is reported, which differs on each query. After that the time of the change plus one tick
-//! (the settled number) is reported, which is greater than every number reported before. A reader
-//! that caches data within a few milliseconds of a change therefore reads the data once more, but
-//! never keeps stale data.
+//! time is reported, which differs on each query. After that the time of the change plus two ticks
+//! (the settled number) is reported. A reader that caches data within a few milliseconds of a
+//! change therefore reads the data once more, but never keeps stale data.
+//!
+//! Why two ticks: the coarse clock advances by whole ticks, but the interrupts that advance it may
+//! come at any distance after the ends of these ticks. This distance is the same until the machine
+//! is started again. So the coarse clock is up to two ticks late, even on an idle machine. As long
+//! as it is not later than that, the settled number is greater than every number reported before.
 //!
 //! - A number reported before a change is less than the time of that change. It is either the time
 //!   of the query, or a settled number, which is reported only after the clock has passed it.
-//! - A number reported after a change at time T is greater than T, because the change's stamp is at
-//!   most one tick old.
+//! - A number reported after a change at time T is greater than T, because the change's stamp is
+//!   less than two ticks old.
 //!
 //! A change that the server has accepted but not yet written to the file is reported as the settled
 //! number minus one. This is the least number that the change's stamp can lead to, whether the
@@ -34,8 +38,8 @@ pub(crate) struct Clocks {
     /// that was changed within the current tick.
     pub exact: u64,
     /// The reading, in nanoseconds, of the clock from which file systems take time stamps. Usually
-    /// this clock is less than a tick late; it is later if the processor that advances it could not
-    /// run.
+    /// this clock is less than two ticks late; it is later if the processor that advances it could
+    /// not run.
     coarse: u64,
 }
 
@@ -49,11 +53,11 @@ impl Clocks {
 
 /// Returns the change attribute of an object whose last change was at time `changed`.
 pub(crate) fn shown(changed: Timestamp, clocks: Clocks) -> u64 {
-    shown_after_tick(nanoseconds_of(changed), clocks, *TICK_NS)
+    shown_settling(nanoseconds_of(changed), clocks, *SETTLING_NS)
 }
 
-fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
-    let settled = changed.wrapping_add(tick);
+fn shown_settling(changed: u64, clocks: Clocks, settling: u64) -> u64 {
+    let settled = changed.wrapping_add(settling);
     // A stamp far in the future comes from another machine's clock, so its tick cannot be awaited.
     let is_foreign = changed > clocks.exact.saturating_add(FOREIGN_NS);
     let is_over = clocks.coarse > changed && clocks.exact >= settled;
@@ -61,15 +65,17 @@ fn shown_after_tick(changed: u64, clocks: Clocks, tick: u64) -> u64 {
 }
 
 /// Returns the change attribute of an object that was changed between `begun` and `now`, as a query
-/// at `now` would report it. As long as no tick can have ended since the change, this is the
-/// current time, whatever time stamp the object has. Returns `None` if the object must be queried.
+/// at `now` would report it. As long as the number cannot have settled since the change, this is
+/// the current time, whatever time stamp the object has. Returns `None` if the object must be
+/// queried.
 pub(crate) fn shown_just_after(begun: Clocks, now: Clocks) -> Option<u64> {
-    just_after_tick(begun, now, *TICK_NS)
+    just_after_settling(begun, now, *SETTLING_NS)
 }
 
-fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
+fn just_after_settling(begun: Clocks, now: Clocks, settling: u64) -> Option<u64> {
     // The stamp is not earlier than the coarse clock before the change.
-    let is_not_over = now.coarse <= begun.coarse || now.exact < begun.coarse.saturating_add(tick);
+    let settled = begun.coarse.saturating_add(settling);
+    let is_not_over = now.coarse <= begun.coarse || now.exact < settled;
     is_not_over.then_some(now.exact)
 }
 
@@ -77,18 +83,18 @@ fn just_after_tick(begun: Clocks, now: Clocks, tick: u64) -> Option<u64> {
 /// `changed` is the time of the change by the coarse clock, and `on_disk` is the time stamp of the
 /// file's last change on disk.
 pub(crate) fn shown_unwritten(changed: Timestamp, on_disk: Timestamp, clocks: Clocks) -> u64 {
-    unwritten_after_tick(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *TICK_NS)
+    unwritten_settling(nanoseconds_of(changed), nanoseconds_of(on_disk), clocks, *SETTLING_NS)
 }
 
-fn unwritten_after_tick(changed: u64, on_disk: u64, clocks: Clocks, tick: u64) -> u64 {
+fn unwritten_settling(changed: u64, on_disk: u64, clocks: Clocks, settling: u64) -> u64 {
     let stamp = changed.max(on_disk);
-    if clocks.coarse <= stamp || clocks.exact < stamp.wrapping_add(tick) {
+    if clocks.coarse <= stamp || clocks.exact < stamp.wrapping_add(settling) {
         return clocks.exact;
     }
     // Stamps may be exact to the nanosecond, so that no number is left between them. In that case
     // the content in the file counts as different from the cached content.
-    let before = on_disk.wrapping_add(tick);
-    let settled = stamp.wrapping_add(tick - 1);
+    let before = on_disk.wrapping_add(settling);
+    let settled = stamp.wrapping_add(settling - 1);
     if changed > on_disk && settled == before { before + 1 } else { settled }
 }
 
@@ -104,11 +110,12 @@ fn nanoseconds_of(time: Timestamp) -> u64 {
     (time.seconds as u64).wrapping_mul(SECOND_NS).wrapping_add(time.nanoseconds.into())
 }
 
-/// The length in nanoseconds of a tick of the coarse clock, from which file systems take time
-/// stamps.
-static TICK_NS: LazyLock<u64> = LazyLock::new(|| {
+/// The time in nanoseconds after a time stamp at which the number settles: two ticks of the coarse
+/// clock, from which file systems take time stamps.
+static SETTLING_NS: LazyLock<u64> = LazyLock::new(|| {
     let tick = rustix::time::clock_getres(ClockId::RealtimeCoarse);
-    (tick.tv_sec as u64).wrapping_mul(SECOND_NS).saturating_add(tick.tv_nsec as u64)
+    let tick = (tick.tv_sec as u64).wrapping_mul(SECOND_NS).saturating_add(tick.tv_nsec as u64);
+    tick.saturating_mul(2)
 });
 const SECOND_NS: u64 = 1_000_000_000;
 /// The difference in nanoseconds between a time stamp and this machine's clock from which the stamp
@@ -122,6 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TICK: u64 = 4_000_000;
+    const SETTLING: u64 = 2 * TICK;
 
     /// An event in a simulation that affects an object or the clocks.
     #[derive(Clone, Copy, Debug)]
@@ -147,14 +155,17 @@ mod tests {
 
     proptest! {
         /// Checks random sequences of events. There is no state besides clocks and time stamps, so
-        /// every query is like a query after a restart.
+        /// every query is like a query after a restart. The coarse clock advances at a fixed
+        /// distance after the end of each tick.
         #[test]
         fn no_number_stands_for_two_contents(
             events in prop::collection::vec(event(), 1..200),
+            distance in 0..TICK,
             can_be_held_up: bool,
         ) {
             let start = 1_700_000_000 * SECOND_NS + 1_234_567;
-            let (mut now, mut coarse) = (start, start);
+            let coarse_at = |now: u64| start + (now - start - distance) / TICK * TICK;
+            let (mut now, mut coarse) = (start + distance, start);
             let (mut content, mut stamp) = (0u32, start);
             let mut seen = std::collections::HashMap::new();
             let mut highest = (0, 0);
@@ -164,7 +175,7 @@ mod tests {
                     Event::Change => (content, stamp) = (content + 1, coarse),
                     Event::Look => {
                         let value =
-                            shown_after_tick(stamp, Clocks { exact: now, coarse }, TICK);
+                            shown_settling(stamp, Clocks { exact: now, coarse }, SETTLING);
                         let before = *seen.entry(value).or_insert(content);
                         prop_assert_eq!(before, content, "{} stands for both", value);
                         if !can_be_held_up {
@@ -176,12 +187,12 @@ mod tests {
                     Event::Pass { nanoseconds, is_held_up } => {
                         now += nanoseconds;
                         if !(is_held_up && can_be_held_up) {
-                            coarse = start + (now - start) / TICK * TICK;
+                            coarse = coarse_at(now);
                         }
                     }
                 }
                 if !can_be_held_up {
-                    coarse = start + (now - start) / TICK * TICK;
+                    coarse = coarse_at(now);
                 }
             }
         }
@@ -195,38 +206,39 @@ mod tests {
             start in SECOND_NS..2_000_000_000 * SECOND_NS,
             until_change in 0..2 * TICK,
             until_look in 0..2 * TICK,
+            distance in 0..TICK,
             stamp_is_exact: bool,
         ) {
-            let at = |exact: u64| Clocks { exact, coarse: exact / TICK * TICK };
+            let at = |exact: u64| Clocks { exact, coarse: (exact - distance) / TICK * TICK };
             let (begun, changed) = (at(start), at(start + until_change));
             let now = at(start + until_change + until_look);
             // Newer kernels give a change its own stamp after its time was queried.
             let stamp = if stamp_is_exact { changed.exact } else { changed.coarse };
-            if let Some(told) = just_after_tick(begun, now, TICK) {
-                prop_assert_eq!(told, shown_after_tick(stamp, now, TICK));
+            if let Some(told) = just_after_settling(begun, now, SETTLING) {
+                prop_assert_eq!(told, shown_settling(stamp, now, SETTLING));
             }
             if until_change + until_look == 0 {
-                prop_assert_eq!(just_after_tick(begun, now, TICK), Some(start));
+                prop_assert_eq!(just_after_settling(begun, now, SETTLING), Some(start));
             }
         }
     }
 
     #[test]
-    fn what_has_not_changed_for_a_tick_keeps_its_number() {
+    fn what_has_not_changed_for_two_ticks_keeps_its_number() {
         let changed = 1_700_000_000 * SECOND_NS;
         let at = |after: u64| {
             let coarse = changed + after / TICK * TICK;
-            shown_after_tick(changed, Clocks { exact: changed + after, coarse }, TICK)
+            shown_settling(changed, Clocks { exact: changed + after, coarse }, SETTLING)
         };
-        assert!(at(10) < at(20) && at(20) < at(TICK));
-        assert_eq!(at(TICK), at(1000 * TICK));
+        assert!(at(10) < at(20) && at(20) < at(TICK) && at(TICK) < at(SETTLING));
+        assert_eq!(at(SETTLING), at(1000 * TICK));
     }
 
     #[test]
     fn what_was_stamped_by_another_clock_has_one_number() {
         let clocks = Clocks { exact: SECOND_NS, coarse: SECOND_NS };
         let far = 10_000 * SECOND_NS;
-        assert_eq!(shown_after_tick(far, clocks, TICK), far + TICK);
-        assert_eq!(shown_after_tick(u64::MAX, clocks, TICK), TICK - 1);
+        assert_eq!(shown_settling(far, clocks, SETTLING), far + SETTLING);
+        assert_eq!(shown_settling(u64::MAX, clocks, SETTLING), SETTLING - 1);
     }
 }
