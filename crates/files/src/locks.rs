@@ -67,7 +67,7 @@ impl Files<'_> {
             wait,
         };
         let owner = (ask.state, locker);
-        let granted = self.filer.lock_for(by.party.client, owner, &wanted, self.now);
+        let granted = self.filer.lock(by.party.client, owner, &wanted, self.now);
         let mut after = self.act_on_locks();
         let is_waiting = matches!(granted, Ok(LockReply::Waiting { .. }));
         if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
@@ -147,12 +147,7 @@ impl Files<'_> {
         ask: &LockSpan,
         locker: &[u8],
     ) -> Result<RecordNumber, Fault> {
-        let wanted = self.range_request(ask);
-        let owner = (ask.state, Some(locker));
-        let unlocked = self.filer.unlock_for(by.client, owner, &wanted, self.now);
-        let after = self.act_on_locks();
-        unlocked?;
-        Ok(after)
+        self.release(by, ask, Some(locker))
     }
 
     /// Returns true if an owner that has used [`Files::lock_for`] under an open still holds a lock
@@ -191,11 +186,20 @@ impl Files<'_> {
     }
 
     fn unlock_now(&mut self, by: Party, ask: &LockSpan) -> Result<Now<Outcome>, Fault> {
+        Ok(Now::done(Ended::Unlocked, self.release(by, ask, None)?))
+    }
+
+    fn release(
+        &mut self,
+        by: Party,
+        ask: &LockSpan,
+        locker: Option<&[u8]>,
+    ) -> Result<RecordNumber, Fault> {
         let wanted = self.range_request(ask);
-        let unlocked = self.filer.unlock(by.client, ask.state, &wanted, self.now);
+        let unlocked = self.filer.unlock(by.client, (ask.state, locker), &wanted, self.now);
         let after = self.act_on_locks();
         unlocked?;
-        Ok(Now::done(Ended::Unlocked, after))
+        Ok(after)
     }
 
     /// Releases locks and undoes the changes under them (ABORT).

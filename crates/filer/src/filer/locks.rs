@@ -15,7 +15,8 @@ use crate::locks::{
 use crate::{ClientKey, FileKey, IoKind};
 
 impl Filer {
-    /// Handles LOCK of any kind except ABORT. The caller must execute the actions of
+    /// Handles LOCK of any kind except ABORT. The lock belongs to `locker`, or to the owner of the
+    /// open if `locker` is `None`. The caller must execute the actions of
     /// [`Filer::take_lock_action`] before it replies.
     ///
     /// # Errors
@@ -23,21 +24,6 @@ impl Filer {
     /// grace period, unless the request is a reclaim; EXPIRED for a reclaim of a lock that was not
     /// kept; the errors of [`crate::locks::LockError`].
     pub fn lock(
-        &mut self,
-        client: ClientKey,
-        state: StateId,
-        request: &LockRequest,
-        now: Moment,
-    ) -> Result<LockReply, Fault> {
-        self.lock_for(client, (state, None), request, now)
-    }
-
-    /// Handles LOCK as [`Filer::lock`] does, for an owner that uses the open of another owner. With
-    /// the owner `None`, the lock belongs to the owner of the open.
-    ///
-    /// # Errors
-    /// See [`Filer::lock`].
-    pub fn lock_for(
         &mut self,
         client: ClientKey,
         (state, locker): (StateId, Option<&[u8]>),
@@ -83,25 +69,12 @@ impl Filer {
         tested.map_err(Fault::from)
     }
 
-    /// Handles LOCKU, which unlocks a range of a file.
+    /// Handles LOCKU, which unlocks a range of a file. The locks belong to `locker`, or to the owner
+    /// of the open if `locker` is `None`.
     ///
     /// # Errors
     /// The errors of state ids and of [`crate::locks::LockError`].
     pub fn unlock(
-        &mut self,
-        client: ClientKey,
-        state: StateId,
-        request: &LockRequest,
-        now: Moment,
-    ) -> Result<(), Fault> {
-        self.unlock_for(client, (state, None), request, now)
-    }
-
-    /// Handles LOCKU as [`Filer::unlock`] does, for an owner that uses the open of another owner.
-    ///
-    /// # Errors
-    /// See [`Filer::unlock`].
-    pub fn unlock_for(
         &mut self,
         client: ClientKey,
         (state, locker): (StateId, Option<&[u8]>),
