@@ -57,6 +57,20 @@ pub struct RangeTask {
 }
 
 impl RangeTask {
+    fn new(kind: Kind, target: Part, length: u64, undo_seen: UndoSeen) -> Self {
+        Self {
+            kind,
+            target,
+            source: None,
+            length,
+            done: 0,
+            undo_seen,
+            flushes: [None, None],
+            flush_count: 0,
+            result: None,
+        }
+    }
+
     /// Returns the file that the task works on now.
     pub fn file(&self) -> CachedFile {
         match (&self.flushes[0], &self.source) {
@@ -159,18 +173,8 @@ impl Files<'_> {
         let (file, undo_seen) = self.held_file(by, (ask.state, &ask.file), reach, IoKind::Write)?;
         let target = Part { file, handle: ask.file, state: ask.state, offset: ask.offset };
         let flush = (kind == Kind::Deallocate).then(|| self.flush_of(file, ask.offset, length));
-        let flushes = [None, flush];
-        Ok(later(RangeTask {
-            kind,
-            target,
-            source: None,
-            length,
-            done: 0,
-            undo_seen,
-            flushes,
-            flush_count: 0,
-            result: None,
-        }))
+        let task = RangeTask::new(kind, target, length, undo_seen);
+        Ok(later(RangeTask { flushes: [None, flush], ..task }))
     }
 
     /// Searches a file for data or for a hole (SEEK). Fails with [`Fault::NoDevice`] if the offset
@@ -186,17 +190,8 @@ impl Files<'_> {
         let target = Part { file, handle: ask.file, state: ask.state, offset: ask.offset };
         // Without this, the file system would report data that only the cache has as a hole.
         let flushes = [None, Some(self.flush_of(file, ask.offset, 0))];
-        Ok(later(RangeTask {
-            kind: Kind::Seek(ask.what),
-            target,
-            source: None,
-            length: 0,
-            done: 0,
-            undo_seen,
-            flushes,
-            flush_count: 0,
-            result: None,
-        }))
+        let task = RangeTask::new(Kind::Seek(ask.what), target, 0, undo_seen);
+        Ok(later(RangeTask { flushes, ..task }))
     }
 
     /// Makes a range of a file share the storage of a range of another file (CLONE).
@@ -237,13 +232,13 @@ impl Files<'_> {
         let length = copy_length(ask, self.cache.size(source))?;
         let reach = (ask.offset, length);
         let (file, undo_seen) = self.held_file(by, (ask.state, &ask.file), reach, IoKind::Write)?;
-        let is_apart = ask.offset.abs_diff(ask.source_offset) >= length;
-        if length == 0 || file == source && !is_apart {
+        if file == source && ask.offset.abs_diff(ask.source_offset) < length {
             self.cache.close(file);
-            if length > 0 {
-                return Err(Fault::Invalid.into());
-            }
+            return Err(Fault::Invalid.into());
+        }
+        if length == 0 {
             let outcome = self.ranged(kind, source, 0);
+            self.cache.close(file);
             self.cache.close(source);
             return Ok(Now::Done(outcome));
         }
@@ -253,17 +248,9 @@ impl Files<'_> {
         let (handle, state) = (ask.source, ask.source_state);
         let source = Part { file: source, handle, state, offset: ask.source_offset };
         let target = Part { file, handle: ask.file, state: ask.state, offset: ask.offset };
-        Ok(later(RangeTask {
-            kind,
-            target,
-            source: Some(source),
-            length,
-            done: 0,
-            undo_seen,
-            flushes: [Some(first), Some(second)],
-            flush_count: 0,
-            result: None,
-        }))
+        let task = RangeTask::new(kind, target, length, undo_seen);
+        let flushes = [Some(first), Some(second)];
+        Ok(later(RangeTask { source: Some(source), flushes, ..task }))
     }
 
     /// Checks the access to a file like a read or write, and opens the file for the task.
