@@ -161,6 +161,16 @@ impl LocalStore {
         let found = found.into();
         let acl = self.acl_for(who, node, found)?;
         check_open(who, Guard::new(found, acl.as_ref()), access)?;
+        self.open_checked(who, node, access)
+    }
+
+    /// Opens an object after a check that the caller may open it.
+    fn open_checked(
+        &self,
+        who: &Credentials,
+        node: &Arc<Node>,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>> {
         if access.writes() {
             self.check_writable(node)?;
         }
@@ -188,12 +198,7 @@ impl LocalStore {
         if who.uid() != bits.uid && (access.writes() || !may_run) {
             return Err(StoreError::Access);
         }
-        if access.writes() {
-            self.check_writable(&node)?;
-        }
-        let file = self.file_for(node.handle, |key| LocalFile::new(key, node.clone()));
-        file.allow(access.writes(), !who.is_superuser())?;
-        Ok((file, found.version))
+        Ok((self.open_checked(who, &node, access)?, found.version))
     }
 
     /// Makes an object's own metadata stable.

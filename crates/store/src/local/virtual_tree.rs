@@ -87,7 +87,7 @@ impl VirtualTree {
         index
     }
 
-    /// Returns the directory with this number in its handle.
+    /// Returns the directory with this handle.
     pub(super) fn with_handle(&self, handle: &FileHandle) -> Option<usize> {
         self.directories.iter().position(|directory| directory.handle == *handle)
     }
