@@ -21,10 +21,11 @@ fn ready(list: *mut pollfd, count: nfds_t) -> Option<Vec<c_int>> {
     must_have(list.cast(), count.checked_mul(size_of::<pollfd>())?, Purpose::Writing).ok()?;
     // SAFETY: these entries were checked to be accessible, and any bytes are a valid entry.
     let entry = |index| unsafe { list.add(index).read_unaligned() };
-    let numbers: Vec<c_int> = (0..count).map(|index| entry(index).fd).collect();
-    if !numbers.iter().any(|number| is_ours(*number)) {
+    // Programs may call poll in signal handlers, so a list without DAFS files takes no memory.
+    if !(0..count).any(|index| is_ours(entry(index).fd)) {
         return None;
     }
+    let numbers: Vec<c_int> = (0..count).map(|index| entry(index).fd).collect();
     for index in (0..count).filter(|index| is_ours(numbers[*index])) {
         // SAFETY: the entry was checked to be writable, and there is no reference to it.
         unsafe { list.add(index).write_unaligned(pollfd { fd: -1, ..entry(index) }) };
