@@ -6,14 +6,15 @@
 //!
 //! Invariant: a server's processor time is that of all its threads.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dafs_peers::{FileId, Ganesha, Nfs, Reply, Request, Ticket, flag};
+use dafs_peers::{FileId, Ganesha, Nfs, Reply, Request, flag};
 use serde::Serialize;
+
+use crate::measure;
 
 /// The server to compare, and the number and length of the rounds.
 #[derive(Clone, Debug)]
@@ -158,7 +159,7 @@ impl Candidate {
     fn round(&mut self, work: Work, length: Duration) -> Result<Sample> {
         let blocks = FILE_BYTES / work.block as u64;
         let mut free = vec![vec![0; work.block]; work.depth];
-        let mut in_flight: HashMap<Ticket, ()> = HashMap::new();
+        let mut in_flight = 0;
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let (begin, cpu_before) = (Instant::now(), cpu(self.process)?);
         let mut done = 0u64;
@@ -171,13 +172,14 @@ impl Candidate {
                 random ^= random << 17;
                 let offset = random % blocks * work.block as u64;
                 let request = Request::Read { file: self.file, offset, buffer };
-                in_flight.insert(self.nfs.submit(request)?, ());
+                self.nfs.submit(request)?;
+                in_flight += 1;
             }
-            if in_flight.is_empty() {
+            if in_flight == 0 {
                 break;
             }
             let completion = self.nfs.wait()?;
-            in_flight.remove(&completion.ticket);
+            in_flight -= 1;
             match completion.result? {
                 Reply::Moved { count, buffer } if count == work.block => free.push(buffer),
                 other => bail!("{} returned {other:?}", self.name),
@@ -192,15 +194,7 @@ impl Candidate {
 
 /// Returns the processor time that all threads of a process have used.
 fn cpu(process: u32) -> Result<Duration> {
-    let directory = format!("/proc/{process}/task");
-    let mut total = 0;
-    for thread in std::fs::read_dir(&directory).context("reading the server's threads")? {
-        let path = thread?.path().join("schedstat");
-        // A thread that has just ended has no such file.
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        total += text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    }
-    Ok(Duration::from_nanos(total))
+    measure::process_cpu(process).context("reading the times of the server's threads")
 }
 
 fn fill(path: &Path) -> Result<()> {
@@ -209,9 +203,7 @@ fn fill(path: &Path) -> Result<()> {
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    measure::median(&mut values.collect::<Vec<f64>>()).unwrap_or(f64::NAN)
 }
 
 /// The name of the file to read, and its size in bytes.
