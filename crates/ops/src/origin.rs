@@ -17,8 +17,6 @@ impl FrontId {
     pub const DAFS: Self = Self(1);
     /// The front for NFS version 3.
     pub const NFS3: Self = Self(2);
-    /// The front for NFS version 4.
-    pub const NFS4: Self = Self(3);
 }
 
 record! {
