@@ -549,8 +549,9 @@ fn what_a_small_file_costs_is_counted() {
     ] {
         assert_eq!(calls[name].as_f64().unwrap().round(), count, "{name} in {calls:#}");
     }
-    // For the directory, the new file, the written data, and around the change of times; and for
-    // the directory again if the clock of its stamps has advanced meanwhile.
+    // For the directory, the new file, the written data, and around the change of times. On a loaded
+    // machine the clock of the stamps advances between them, and the directory, the file and its
+    // times are queried again.
     let looks = calls["statx"].as_f64().unwrap();
-    assert!((4.5..6.5).contains(&looks), "{looks} in {calls:#}");
+    assert!((4.5..8.5).contains(&looks), "{looks} in {calls:#}");
 }

@@ -94,9 +94,9 @@ impl Users {
         false
     }
 
-    /// Returns the endpoint id that stands for a user of a client. The client owns the user's state;
-    /// it is [`ClientKey::NONE`] for NFSv3. `None` if the access rules refuse the user or there are
-    /// too many users.
+    /// Returns the endpoint id that stands for a user of a client. The client owns the user's
+    /// state; it is [`ClientKey::NONE`] for NFSv3. `None` if the access rules refuse the user or
+    /// there are too many users.
     pub(super) fn admit(
         &mut self,
         shared: &mut Shared,
