@@ -69,8 +69,8 @@ impl Filer {
         tested.map_err(Fault::from)
     }
 
-    /// Handles LOCKU, which unlocks a range of a file. The locks belong to `locker`, or to the owner
-    /// of the open if `locker` is `None`.
+    /// Handles LOCKU, which unlocks a range of a file. The locks belong to `locker`, or to the
+    /// owner of the open if `locker` is `None`.
     ///
     /// # Errors
     /// The errors of state ids and of [`crate::locks::LockError`].
