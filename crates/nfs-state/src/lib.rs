@@ -55,6 +55,7 @@ pub use operation::{OperationNumber, OperationSet};
 pub use peer::{Caller, ConnectionId, PeerId, Principal, Protection, ProtectionAsk, Service};
 pub use sessions::{
     BindDirection, BoundDirection, CallbackParameters, CallbackSecurity, ChannelAttributes,
-    SessionRecord, SessionView, Sessions, SlotDecision, SlotRecall, SlotRecord, create_flags,
+    SessionRecord, SessionView, Sessions, SlotDecision, SlotEnd, SlotRecall, SlotRecord,
+    create_flags,
 };
 pub use state_ids::{Checked, FileNumber, KindSet, Revocation, StateKind, StateView, Stateid4};

@@ -25,6 +25,13 @@ pub const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 pub const SESSIONS_PER_CONNECTION_MAX: usize = 4096;
 /// The maximum number of slots of one session.
 pub const SLOTS_MAX: u32 = 1024;
+/// The maximum number of slots of all persistent sessions. It limits what the journal keeps.
+pub const PERSISTENT_SLOTS_MAX: u32 = 1 << 15;
+/// The maximum number of slots of all persistent sessions of the clients of one host.
+pub const PERSISTENT_SLOTS_PER_PEER_MAX: u32 = PERSISTENT_SLOTS_MAX / 4;
+/// A persistent session with fewer slots counts as one with this number of slots, because its own
+/// record takes room in the journal, too.
+pub const PERSISTENT_SLOTS_MIN: u32 = 16;
 /// The maximum number of operations in one request.
 pub const OPERATIONS_MAX: u32 = 128;
 /// The maximum size of a request or a reply in bytes: 1 MiB of data, and the other parts of the

@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use dafs_nfs_state::limits::{
-    CONNECTIONS_PER_SESSION_MAX, KEPT_REPLY_BYTES_MAX, SESSIONS_PER_CLIENT_MAX, SLOTS_MAX,
+    CONNECTIONS_PER_SESSION_MAX, KEPT_REPLY_BYTES_MAX, PERSISTENT_SLOTS_PER_PEER_MAX,
+    SESSIONS_PER_CLIENT_MAX, SLOTS_MAX,
 };
 use dafs_nfs_state::{
     BindDirection, BoundDirection, CallbackSecurity, Caller, ConnectionId, CreateSession,
-    CreatedSession, Nfs4Error, Notice, SequenceAsk, Sequenced, SessionId4, SessionRecord,
-    SlotRecord, StateConfig, create_flags, status_flags,
+    CreatedSession, Nfs4Error, Notice, PeerId, SequenceAsk, Sequenced, SessionId4, SessionRecord,
+    SlotEnd, SlotRecord, StateConfig, create_flags, status_flags,
 };
 
 use crate::common::{ROOT, World, ask, attributes, caller, create_ask, created, new};
+
+/// The checksum of all requests.
+const SUM: u64 = 0;
 
 fn on(connection: u64) -> Caller<'static> {
     Caller { connection: ConnectionId(connection), ..caller(ROOT) }
@@ -252,17 +256,32 @@ fn a_persistent_session_goes_on_after_a_restart() {
     assert_eq!(first.flags, create_flags::PERSIST | create_flags::CONN_BACK_CHAN);
     let second = created(world.create_with(&CreateSession { sequence: 2, ..create }, &on(1)));
     let key = world.state.sessions().find(second.session).unwrap();
-    let mut record = world.state.record(key).unwrap();
-    record.slots.push(SlotRecord { slot: 3, sequence: 12 });
+    let record = world.state.record(key).unwrap();
     let mut bytes = Vec::new();
     record.encode(&mut bytes);
-    let same_life = world.state.restore(record, world.now);
+    let same_life = world.state.restore(record, [], world.now);
     assert_eq!(same_life, Err(Nfs4Error::Inval));
 
     let mut world = World::with(StateConfig { epoch: 8, ..config });
     let record = SessionRecord::decode(&bytes).unwrap();
-    world.state.restore(record.clone(), world.now).unwrap();
-    assert_eq!(world.state.restore(record, world.now), Err(Nfs4Error::Inval));
+    let slots = [
+        SlotRecord { slot: 3, sequence: 12, checksum: SUM, end: SlotEnd::Unfinished },
+        SlotRecord { slot: 4, sequence: 5, checksum: SUM, end: SlotEnd::NotKept },
+        SlotRecord {
+            slot: 5,
+            sequence: 6,
+            checksum: SUM,
+            end: SlotEnd::Replied(b"reply".as_slice().into()),
+        },
+        SlotRecord {
+            slot: 6,
+            sequence: 7,
+            checksum: SUM,
+            end: SlotEnd::Replied(vec![0; KEPT_REPLY_BYTES_MAX as usize + 1].into()),
+        },
+    ];
+    world.state.restore(record.clone(), slots, world.now).unwrap();
+    assert_eq!(world.state.restore(record, [], world.now), Err(Nfs4Error::Inval));
     assert_eq!(world.sequence(&ask(first.session, 0, 1)), Err(Nfs4Error::BadSession));
     let resumed = world.sequence(&ask(second.session, 3, 12));
     let Ok(Sequenced::Resume(admitted)) = resumed else { panic!("{resumed:?}") };
@@ -273,6 +292,16 @@ fn a_persistent_session_goes_on_after_a_restart() {
     assert!(admitted.is_persistent);
     world.state.finish(admitted.request, Some(b"x"), world.now);
     new(world.sequence(&ask(second.session, 2, 900)));
+    for (slot, number) in [(4, 5), (6, 7)] {
+        let repeated = world.sequence(&ask(second.session, slot, number));
+        assert!(matches!(repeated, Ok(Sequenced::RepeatNotKept(_))), "{repeated:?}");
+    }
+    let repeated = world.sequence(&ask(second.session, 5, 6));
+    let Ok(Sequenced::Repeat(key)) = repeated else { panic!("{repeated:?}") };
+    assert_eq!(world.state.kept_reply(key), Some(b"reply".as_slice()));
+    let other = SequenceAsk { checksum: SUM + 1, ..ask(second.session, 5, 6) };
+    assert_eq!(world.sequence(&other), Err(Nfs4Error::SeqFalseRetry));
+    new(world.sequence(&ask(second.session, 5, 7)));
     // The client is known by its old id, and its CREATE_SESSION by its number.
     assert_eq!(world.exchange("a", 1, 0, ROOT).unwrap().id, client.id);
     let repeated = world.create_with(&CreateSession { sequence: 2, ..create }, &on(1));
@@ -280,6 +309,54 @@ fn a_persistent_session_goes_on_after_a_restart() {
     assert_eq!(repeated, Ok(expected));
     created(world.create_with(&CreateSession { sequence: 3, ..create }, &on(1)));
     world.state.complete_reclaims(client_key(&world)).unwrap();
+}
+
+#[test]
+fn a_restored_client_that_sends_nothing_ends_with_its_lease() {
+    let config = StateConfig { is_persistent: true, ..StateConfig::new(7) };
+    let mut world = World::with(config);
+    let mut records = Vec::new();
+    for owner in ["a", "b"] {
+        let client = world.exchange(owner, 1, 0, ROOT).unwrap();
+        let flags = create_flags::PERSIST;
+        let ask = CreateSession { flags, ..create_ask(client.id, 1) };
+        let session = created(world.create_with(&ask, &caller(ROOT))).session;
+        let key = world.state.sessions().find(session).unwrap();
+        records.push(world.state.record(key).unwrap());
+    }
+    let mut world = World::with(StateConfig { epoch: 8, ..config });
+    for record in &records {
+        world.state.restore(record.clone(), [], world.now).unwrap();
+    }
+    new(world.sequence(&ask(records[0].session, 0, 1)));
+    world.wait(config.lease + Duration::from_secs(1));
+    assert_eq!(
+        world.notices().first(),
+        Some(&Notice::SessionEnded(records[1].session)),
+        "the other client is still known"
+    );
+    assert!(world.state.sessions().find(records[0].session).is_ok());
+}
+
+#[test]
+fn one_host_cannot_have_all_persistent_slots() {
+    let config = StateConfig { is_persistent: true, ..StateConfig::new(7) };
+    let mut world = World::with(config);
+    let mut create = |owner: &str, peer: u128, number: u32| {
+        let host =
+            Caller { peer: PeerId(peer), connection: ConnectionId(peer as u64), ..caller(ROOT) };
+        let client = world.exchange_as(owner, 1, 0, &host).unwrap();
+        let mut ask =
+            CreateSession { flags: create_flags::PERSIST, ..create_ask(client.id, number) };
+        ask.fore.requests_max = SLOTS_MAX;
+        ask.fore.kept_bytes_max = 0;
+        let made = created(world.create_with(&ask, &host));
+        (made.flags, made.fore.requests_max)
+    };
+    let of_host = (1..).map(|number| create("a", 1, number));
+    let slots: u32 = of_host.take_while(|(flags, _)| *flags != 0).map(|(_, count)| count).sum();
+    assert_eq!(slots, PERSISTENT_SLOTS_PER_PEER_MAX);
+    assert_eq!(create("b", 2, 1).0, create_flags::PERSIST, "another host");
 }
 
 #[test]

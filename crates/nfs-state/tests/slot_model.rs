@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dafs_nfs_state::{
-    Nfs4Error, SequenceAsk, Sequenced, SessionId4, SessionKey, SlotRecord, StateConfig,
+    Nfs4Error, SequenceAsk, Sequenced, SessionId4, SessionKey, SlotEnd, SlotRecord, StateConfig,
     create_flags,
 };
 use dafs_types::Random;
@@ -148,19 +148,31 @@ impl Run {
         }
     }
 
+    /// Returns what the journal has about the last journaled request of a slot. The reply is there
+    /// if the request was finished.
+    fn slot_record(&self, request: &SequenceAsk) -> SlotRecord {
+        let SequenceAsk { slot, sequence, checksum, .. } = *request;
+        let is_running = self.running.iter().any(|(_, other, _)| other.checksum == checksum);
+        let end = match is_running {
+            true => SlotEnd::Unfinished,
+            false => SlotEnd::Replied(checksum.to_be_bytes().as_slice().into()),
+        };
+        SlotRecord { slot, sequence, checksum, end }
+    }
+
     /// The server restarts with what its journal has. The connections end with it, so that nothing
     /// is on its way any more.
     fn restart(&mut self) {
         let key = self.world.state.sessions().find(self.session).unwrap();
-        let mut record = self.world.state.record(key).unwrap();
-        let numbers = self.journal.values();
-        record.slots = numbers.map(|r| SlotRecord { slot: r.slot, sequence: r.sequence }).collect();
+        let record = self.world.state.record(key).unwrap();
+        let slots: Vec<_> =
+            self.journal.values().map(|request| self.slot_record(request)).collect();
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         self.epoch += 1;
         self.world = World::with(config(self.epoch));
         let record = dafs_nfs_state::SessionRecord::decode(&bytes).unwrap();
-        let _: SessionKey = self.world.state.restore(record, self.world.now).unwrap();
+        let _: SessionKey = self.world.state.restore(record, slots, self.world.now).unwrap();
         self.network.clear();
         self.running.clear();
     }

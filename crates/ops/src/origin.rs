@@ -17,6 +17,8 @@ impl FrontId {
     pub const DAFS: Self = Self(1);
     /// The front for NFS version 3.
     pub const NFS3: Self = Self(2);
+    /// The front for NFS versions 4.1 and 4.2.
+    pub const NFS4: Self = Self(3);
 }
 
 record! {
@@ -27,7 +29,8 @@ record! {
     /// values in all fields. DAFS uses the session, the stream, the sequence number on the stream,
     /// and as `index` the number of the procedure. NFSv3 has no sessions: `session` stands for the
     /// client's machine and the user, `slot` is a checksum of the arguments, `sequence` the number
-    /// of the call (xid), and `index` the procedure.
+    /// of the call (xid), and `index` the procedure. NFSv4 uses the session, the slot, the sequence
+    /// number on the slot, and the index of the operation in its compound.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     Origin {
         /// The front that received the request.

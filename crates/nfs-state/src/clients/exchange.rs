@@ -179,6 +179,7 @@ impl Clients {
             is_confirmed: false,
             is_reclaiming: true,
             is_restored: false,
+            is_awaited: false,
             sequence: 0,
             created: None,
             renewed: now,

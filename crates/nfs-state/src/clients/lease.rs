@@ -3,6 +3,9 @@
 //! After its lease has expired, a client keeps its state and its sessions until another client
 //! needs something that it holds, until the server needs the memory, or until the courtesy time
 //! ends. Sessions are kept because a client learns from them which of its requests were executed.
+//!
+//! A client that was restored after a restart of the server and sends nothing ends with its lease.
+//! Otherwise clients that never come back would be restored again and again.
 
 use dafs_types::Moment;
 
@@ -17,6 +20,7 @@ impl Clients {
         if let Some(client) = self.get_mut(key) {
             client.renewed = client.renewed.max(now);
             client.is_courtesy = false;
+            client.is_awaited = false;
         }
     }
 
@@ -45,7 +49,8 @@ impl Clients {
             if client.running > 0 || idle <= lease {
                 continue;
             }
-            if client.is_confirmed && client.has_state() && idle <= kept {
+            let may_stay = client.is_confirmed && client.has_state() && !client.is_awaited;
+            if may_stay && idle <= kept {
                 client.is_courtesy = true;
             } else {
                 over.push(ClientKey(key));

@@ -22,6 +22,8 @@ pub(crate) struct Client {
     pub is_reclaiming: bool,
     /// True if the record is from before a restart of the server.
     pub is_restored: bool,
+    /// True if the record is from before a restart, and the client has sent nothing since.
+    pub is_awaited: bool,
     /// The sequence number of the last CREATE_SESSION.
     pub sequence: u32,
     /// The result of the last CREATE_SESSION.

@@ -50,6 +50,7 @@ impl Clients {
             is_confirmed: true,
             is_reclaiming: true,
             is_restored: true,
+            is_awaited: true,
             sequence: record.sequence,
             created: None,
             renewed: now,

@@ -86,12 +86,22 @@ impl NfsState {
         if wants_back {
             flags |= create_flags::CONN_BACK_CHAN;
         }
-        if self.config.is_persistent {
+        let peer = self.clients.get(client).ok_or(Nfs4Error::StaleClientId)?.peer;
+        if self.config.is_persistent && self.sessions.has_persistent_room(peer, fore.requests_max) {
             flags |= ask.flags & create_flags::PERSIST;
         }
         let (sequence, creator) = (ask.sequence, caller.principal.clone());
-        let new =
-            NewSession { client, sequence, creator, flags, fore, back, callbacks, wants_back };
+        let new = NewSession {
+            client,
+            peer,
+            sequence,
+            creator,
+            flags,
+            fore,
+            back,
+            callbacks,
+            wants_back,
+        };
         let key = self.add_session(new, random, now)?;
         if let Err(error) = self.bind(key, caller.connection, true, wants_back, now) {
             self.remove_session(key);

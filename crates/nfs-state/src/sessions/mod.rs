@@ -20,7 +20,7 @@ mod table;
 
 pub use attributes::ChannelAttributes;
 pub use connections::{BindDirection, BoundDirection};
-pub use record::{SessionRecord, SlotRecord};
+pub use record::{SessionRecord, SlotEnd, SlotRecord};
 pub use resize::SlotRecall;
 pub use session::{CallbackParameters, CallbackSecurity, SessionView, create_flags};
 pub use slots::SlotDecision;

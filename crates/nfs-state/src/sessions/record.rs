@@ -9,7 +9,7 @@ use dafs_types::{ClientId, Verifier};
 use super::attributes::ChannelAttributes;
 use super::session::{CallbackParameters, CallbackSecurity, create_flags};
 use crate::keys::SessionId4;
-use crate::limits::{CLIENT_OWNER_BYTES_MAX, SLOTS_MAX};
+use crate::limits::CLIENT_OWNER_BYTES_MAX;
 use crate::operation::OperationSet;
 use crate::peer::{PeerId, Principal, Protection};
 
@@ -42,17 +42,32 @@ pub struct SessionRecord {
     pub back: ChannelAttributes,
     /// The parameters of callbacks; `None` if the server can send no callbacks to the client.
     pub callbacks: Option<CallbackParameters>,
-    /// The last journaled request of each slot; empty slots are left out.
-    pub slots: Vec<SlotRecord>,
 }
 
-/// The last request of a slot whose outcome is in the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The last journaled request of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRecord {
     /// The number of the slot.
     pub slot: u32,
     /// The sequence number of the request.
     pub sequence: u32,
+    /// The checksum of the request ([`SequenceAsk::checksum`]).
+    ///
+    /// [`SequenceAsk::checksum`]: crate::SequenceAsk::checksum
+    pub checksum: u64,
+    /// What became of the request.
+    pub end: SlotEnd,
+}
+
+/// What became of the last journaled request of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotEnd {
+    /// The request was executed and has this reply.
+    Replied(Box<[u8]>),
+    /// The request was executed, and its reply was not kept.
+    NotKept,
+    /// The server ended before it had executed the whole request.
+    Unfinished,
 }
 
 impl SessionRecord {
@@ -72,11 +87,6 @@ impl SessionRecord {
         put_attributes(to, &self.fore);
         put_attributes(to, &self.back);
         put_callbacks(to, self.callbacks.as_ref());
-        put_u32(to, self.slots.len() as u32);
-        for slot in &self.slots {
-            put_u32(to, slot.slot);
-            put_u32(to, slot.sequence);
-        }
     }
 
     /// Returns true if the client has asked for a back channel.
@@ -105,7 +115,6 @@ impl SessionRecord {
             fore: take_attributes(from)?,
             back: take_attributes(from)?,
             callbacks: take_callbacks(from)?,
-            slots: take_slots(from)?,
         };
         from.is_empty().then_some(record)
     }
@@ -250,18 +259,6 @@ fn take_callbacks(from: &mut &[u8]) -> Option<Option<CallbackParameters>> {
     Some(Some(CallbackParameters { program: take_u32(from)?, security }))
 }
 
-fn take_slots(from: &mut &[u8]) -> Option<Vec<SlotRecord>> {
-    let count = take_u32(from)?;
-    if count > SLOTS_MAX {
-        return None;
-    }
-    let slot = |from: &mut &[u8]| {
-        let slot = take_u32(from)?;
-        Some(SlotRecord { slot, sequence: take_u32(from)? })
-    };
-    (0..count).map(|_| slot(from)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,7 +286,6 @@ mod tests {
                 program: 0x4000_0000,
                 security: CallbackSecurity::System { user: 1, group: 2 },
             }),
-            slots: vec![SlotRecord { slot: 3, sequence: 99 }, SlotRecord { slot: 4, sequence: 0 }],
         }
     }
 
@@ -306,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_too_large_allocates_nothing() {
+    fn a_length_that_is_too_large_allocates_nothing() {
         let mut bytes = Vec::new();
-        SessionRecord { slots: Vec::new(), ..record() }.encode(&mut bytes);
-        let end = bytes.len();
-        bytes[end - 4..].copy_from_slice(&u32::MAX.to_be_bytes());
+        record().encode(&mut bytes);
+        // The length of the owner follows the version and the client id.
+        bytes[9..13].copy_from_slice(&u32::MAX.to_be_bytes());
         assert_eq!(SessionRecord::decode(&bytes), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Restores sessions that existed before a restart of the server.
 
-use super::record::SessionRecord;
+use super::record::{SessionRecord, SlotEnd, SlotRecord};
+use super::session::create_flags;
 use super::slots::SlotTable;
 use super::table::{NewSession, Sessions, slot_bytes};
 use crate::Nfs4Error;
@@ -20,28 +21,37 @@ impl Sessions {
             && record.back.requests_max <= BACK_SLOTS_MAX
             && record.fore.kept_bytes_max <= KEPT_REPLY_BYTES_MAX
             && record.session.epoch() != self.config.epoch;
+        let is_valid = is_valid && record.flags & create_flags::PERSIST != 0;
         if is_known || !is_valid {
             return Err(Nfs4Error::Inval);
         }
         let bytes = u64::from(slots) * slot_bytes(&record.fore);
         let is_full = self.count() >= self.config.sessions_max as usize
-            || self.reserved + bytes > self.config.replies_bytes_max;
+            || self.reserved + bytes > self.config.replies_bytes_max
+            || !self.has_persistent_room(record.peer, slots);
         if is_full { Err(Nfs4Error::Delay) } else { Ok(()) }
     }
 
-    /// Adds the session of a record. Its slots get the sequence numbers of their journaled
-    /// requests.
+    /// Adds the session of a record. Its slots get their last journaled requests.
     pub(crate) fn restore(
         &mut self,
         client: ClientKey,
         record: SessionRecord,
+        slots: impl IntoIterator<Item = SlotRecord>,
     ) -> Result<SessionKey, Nfs4Error> {
         self.check_restore(&record)?;
         let wants_back = record.wants_back();
-        let journaled = record.slots.iter().map(|slot| (slot.slot, slot.sequence));
-        let slots = SlotTable::restored(record.fore.requests_max, journaled);
+        let limit = record.fore.kept_bytes_max as usize;
+        let slots = slots.into_iter().map(|slot| match slot.end {
+            SlotEnd::Replied(reply) if reply.len() > limit => {
+                SlotRecord { end: SlotEnd::NotKept, ..slot }
+            }
+            end => SlotRecord { end, ..slot },
+        });
+        let slots = SlotTable::restored(record.fore.requests_max, slots);
         let new = NewSession {
             client,
+            peer: record.peer,
             sequence: record.sequence,
             creator: record.creator,
             flags: record.flags,

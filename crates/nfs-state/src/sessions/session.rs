@@ -7,7 +7,7 @@ use super::connections::Binding;
 use super::slots::SlotTable;
 use crate::callbacks::BackSlots;
 use crate::keys::{ClientKey, SessionId4};
-use crate::peer::{ConnectionId, Principal};
+use crate::peer::{ConnectionId, PeerId, Principal};
 
 /// The flags of CREATE_SESSION (RFC 8881 section 18.36.1).
 pub mod create_flags {
@@ -68,6 +68,8 @@ impl CallbackParameters {
 pub(crate) struct Session {
     pub id: SessionId4,
     pub client: ClientKey,
+    /// The host of the client.
+    pub peer: PeerId,
     /// The sequence number of the CREATE_SESSION.
     pub sequence: u32,
     /// The principal that sent the CREATE_SESSION.

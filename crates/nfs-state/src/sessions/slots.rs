@@ -6,7 +6,7 @@
 //!                     ▲  ▲  │      finish, not kept                │ next number
 //!                     │  │  └─────────────────────────► not kept ──┤
 //!                     │  └─────────────────────────────────────────┘
-//!                     │ the journaled number: resume; any other: new
+//!                     │ the journaled number: repeat or resume; any other: new
 //!                  restored (after a restart of the server)
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! the old connections ended with the server, and a client repeats only requests that have received
 //! no reply.
 
+use super::record::{SlotEnd, SlotRecord};
 use crate::Nfs4Error;
 
 /// The slots of one session.
@@ -50,7 +51,17 @@ enum Phase {
     Running,
     Kept,
     NotKept,
-    Restored { is_journaled: bool },
+    /// The slot was not used since the restart.
+    Restored(Journaled),
+}
+
+/// What the journal has about the last journaled request of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Journaled {
+    Nothing,
+    Kept,
+    NotKept,
+    Unfinished,
 }
 
 /// The decision about the sequence number of a request on its slot.
@@ -58,8 +69,8 @@ enum Phase {
 pub enum SlotDecision {
     /// The request is new and may be executed.
     New,
-    /// The request was executed before a restart of the server. The caller must build its reply
-    /// again, from the journaled outcome of its operation.
+    /// The execution of the request was cut off by the end of the server. The caller must execute
+    /// the rest of it.
     Resume,
     /// The request repeats the last request of the slot, and its reply was kept.
     Repeat,
@@ -74,17 +85,24 @@ impl SlotTable {
         Self { slots, enforced: count, target: count, generation: 0, running: 0 }
     }
 
-    /// Creates a table with the journaled sequence numbers of some of the slots.
-    pub(crate) fn restored(count: u32, journaled: impl Iterator<Item = (u32, u32)>) -> Self {
+    /// Creates a table with the last journaled requests of some of the slots.
+    pub(crate) fn restored(count: u32, journaled: impl IntoIterator<Item = SlotRecord>) -> Self {
         let mut table = Self::new(count);
         for slot in &mut table.slots {
-            slot.phase = Phase::Restored { is_journaled: false };
+            slot.phase = Phase::Restored(Journaled::Nothing);
         }
-        for (slot, sequence) in journaled {
-            if let Some(slot) = table.slots.get_mut(slot as usize) {
-                slot.sequence = sequence;
-                slot.phase = Phase::Restored { is_journaled: true };
-            }
+        for record in journaled {
+            let Some(slot) = table.slots.get_mut(record.slot as usize) else { continue };
+            slot.sequence = record.sequence;
+            slot.checksum = record.checksum;
+            slot.phase = Phase::Restored(match record.end {
+                SlotEnd::Replied(reply) => {
+                    slot.reply = reply.into_vec();
+                    Journaled::Kept
+                }
+                SlotEnd::NotKept => Journaled::NotKept,
+                SlotEnd::Unfinished => Journaled::Unfinished,
+            });
         }
         table
     }
@@ -125,12 +143,17 @@ impl SlotTable {
         match slot.phase {
             Phase::Running if is_same => Err(Nfs4Error::Delay),
             Phase::Running => Err(Nfs4Error::SeqMisordered),
-            Phase::Restored { is_journaled: true } if is_same => Ok(SlotDecision::Resume),
-            Phase::Restored { .. } => Ok(SlotDecision::New),
+            Phase::Restored(Journaled::Nothing) => Ok(SlotDecision::New),
+            Phase::Restored(_) if !is_same => Ok(SlotDecision::New),
             _ if is_next => Ok(SlotDecision::New),
-            Phase::Kept | Phase::NotKept if is_same && slot.checksum != checksum => {
+            Phase::Kept | Phase::NotKept | Phase::Restored(_)
+                if is_same && slot.checksum != checksum =>
+            {
                 Err(Nfs4Error::SeqFalseRetry)
             }
+            Phase::Restored(Journaled::Unfinished) => Ok(SlotDecision::Resume),
+            Phase::Restored(Journaled::Kept) => Ok(SlotDecision::Repeat),
+            Phase::Restored(Journaled::NotKept) => Ok(SlotDecision::RepeatNotKept),
             Phase::Kept if is_same => Ok(SlotDecision::Repeat),
             Phase::NotKept if is_same => Ok(SlotDecision::RepeatNotKept),
             Phase::Unused | Phase::Kept | Phase::NotKept => Err(Nfs4Error::SeqMisordered),
@@ -179,7 +202,8 @@ impl SlotTable {
     /// Returns the reply that was kept for the slot's last request.
     pub(crate) fn reply(&self, slot: u32) -> Option<&[u8]> {
         let slot = self.slots.get(slot as usize)?;
-        (slot.phase == Phase::Kept).then_some(slot.reply.as_slice())
+        let is_kept = matches!(slot.phase, Phase::Kept | Phase::Restored(Journaled::Kept));
+        is_kept.then_some(slot.reply.as_slice())
     }
 
     /// Sets the number of slots that the client must reduce its use to: at least one, at most the
@@ -212,9 +236,11 @@ impl SlotTable {
         for slot in retired {
             slot.is_reused = true;
             slot.reply = Vec::new();
-            if slot.phase == Phase::Kept {
-                slot.phase = Phase::NotKept;
-            }
+            slot.phase = match slot.phase {
+                Phase::Kept => Phase::NotKept,
+                Phase::Restored(Journaled::Kept) => Phase::Restored(Journaled::NotKept),
+                phase => phase,
+            };
         }
         let count = self.enforced - self.target;
         self.enforced = self.target;
@@ -265,7 +291,7 @@ mod tests {
 
     #[test]
     fn numbers_wrap_around_to_zero() {
-        let mut slots = SlotTable::restored(1, std::iter::once((0, 7)));
+        let mut slots = SlotTable::restored(1, [journaled(0, 7, SlotEnd::Unfinished)]);
         slots.start(0, u32::MAX, 1, 0);
         slots.finish(0, u32::MAX, Some(b""));
         assert_eq!(slots.check(0, u32::MAX, 1), Ok(SlotDecision::Repeat));
@@ -273,9 +299,37 @@ mod tests {
         assert_eq!(slots.check(0, 1, 1), MISORDERED);
     }
 
+    fn journaled(slot: u32, sequence: u32, end: SlotEnd) -> SlotRecord {
+        SlotRecord { slot, sequence, checksum: 3, end }
+    }
+
+    #[test]
+    fn a_journaled_reply_is_repeated_after_a_restart() {
+        let replied = journaled(0, 40, SlotEnd::Replied(b"reply".as_slice().into()));
+        let mut slots = SlotTable::restored(2, [replied, journaled(1, 9, SlotEnd::NotKept)]);
+        assert_eq!(slots.check(0, 40, 3), Ok(SlotDecision::Repeat));
+        assert_eq!(slots.reply(0), Some(b"reply".as_slice()));
+        assert_eq!(slots.check(0, 40, 4), Err(Nfs4Error::SeqFalseRetry));
+        assert_eq!(slots.check(0, 41, 4), NEW);
+        assert_eq!(slots.check(1, 9, 3), Ok(SlotDecision::RepeatNotKept));
+        assert_eq!((slots.check(1, 9, 4), slots.reply(1)), (Err(Nfs4Error::SeqFalseRetry), None));
+        slots.start(0, 41, 4, 0);
+        assert_eq!((slots.check(0, 40, 3), slots.reply(0)), (MISORDERED, None));
+        // A slot that goes out of use loses its reply, but not its number.
+        let mut slots = SlotTable::restored(2, [journaled(1, 5, SlotEnd::Replied([].into()))]);
+        slots.set_target(1);
+        for sequence in [7, 8] {
+            slots.start(0, sequence, 0, 0);
+            slots.finish(0, sequence, None);
+        }
+        slots.grow(2);
+        assert_eq!(slots.check(1, 5, 3), Ok(SlotDecision::RepeatNotKept));
+    }
+
     #[test]
     fn the_first_use_after_a_restart_resumes_the_journaled_number() {
-        let mut slots = SlotTable::restored(2, std::iter::once((1, 40)));
+        let mut slots = SlotTable::restored(2, [journaled(1, 40, SlotEnd::Unfinished)]);
+        assert_eq!(slots.check(1, 40, 4), Err(Nfs4Error::SeqFalseRetry));
         assert_eq!(slots.check(1, 40, 3), Ok(SlotDecision::Resume));
         assert_eq!([39, 41, 77].map(|s| slots.check(1, s, 3)), [NEW; 3]);
         assert_eq!([0, 1, 5].map(|s| slots.check(0, s, 3)), [NEW; 3]);

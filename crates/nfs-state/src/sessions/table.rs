@@ -6,15 +6,17 @@ use smallvec::SmallVec;
 
 use super::attributes::ChannelAttributes;
 use super::connections::forget;
-use super::session::{CallbackParameters, Session, SessionView};
+use super::session::{CallbackParameters, Session, SessionView, create_flags};
 use super::slots::SlotTable;
 use crate::Nfs4Error;
 use crate::callbacks::BackSlots;
 use crate::keys::{ClientKey, SessionId4, SessionKey, SessionTag};
 use crate::limits::{
-    KEPT_REPLY_BYTES_MIN, REPLIES_BYTES_MAX, REPLIES_SHARE, SESSION_REPLIES_BYTES_MAX, StateConfig,
+    KEPT_REPLY_BYTES_MIN, PERSISTENT_SLOTS_MAX, PERSISTENT_SLOTS_MIN,
+    PERSISTENT_SLOTS_PER_PEER_MAX, REPLIES_BYTES_MAX, REPLIES_SHARE, SESSION_REPLIES_BYTES_MAX,
+    StateConfig,
 };
-use crate::peer::{ConnectionId, Principal};
+use crate::peer::{ConnectionId, PeerId, Principal};
 
 /// The sessions to which each connection is bound.
 pub(crate) type ByConnection = QuickMap<ConnectionId, SmallVec<[SessionKey; 1]>>;
@@ -29,12 +31,22 @@ pub struct Sessions {
     pub(super) by_connection: ByConnection,
     /// The number of bytes that are reserved for kept replies.
     pub(super) reserved: u64,
+    persistent: PersistentSlots,
+}
+
+/// The number of slots of the persistent sessions.
+#[derive(Debug, Default)]
+struct PersistentSlots {
+    total: u32,
+    by_peer: QuickMap<PeerId, u32>,
 }
 
 /// The arguments for a new session.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSession {
     pub client: ClientKey,
+    /// The host of the client.
+    pub peer: PeerId,
     pub sequence: u32,
     pub creator: Principal,
     pub flags: u32,
@@ -56,6 +68,7 @@ impl Sessions {
             by_id: QuickMap::default(),
             by_connection: QuickMap::default(),
             reserved: 0,
+            persistent: PersistentSlots::default(),
         }
     }
 
@@ -63,6 +76,14 @@ impl Sessions {
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns true if a client of this host may have a persistent session with so many slots.
+    pub(crate) fn has_persistent_room(&self, peer: PeerId, slots: u32) -> bool {
+        let slots = slots.max(PERSISTENT_SLOTS_MIN);
+        let of_peer = self.persistent.by_peer.get(&peer).copied().unwrap_or_default();
+        self.persistent.total + slots <= PERSISTENT_SLOTS_MAX
+            && of_peer + slots <= PERSISTENT_SLOTS_PER_PEER_MAX
     }
 
     /// Returns the number of bytes that are reserved for kept replies.
@@ -139,9 +160,13 @@ impl Sessions {
         slots: SlotTable,
     ) -> SessionKey {
         self.reserved += u64::from(slot_count) * slot_bytes(&new.fore);
+        if new.flags & create_flags::PERSIST != 0 {
+            self.persistent.add(new.peer, slot_count);
+        }
         let key = SessionKey(self.table.insert(Session {
             id,
             client: new.client,
+            peer: new.peer,
             sequence: new.sequence,
             creator: new.creator,
             flags: new.flags,
@@ -163,11 +188,33 @@ impl Sessions {
     pub(crate) fn remove(&mut self, key: SessionKey) -> Option<Session> {
         let session = self.table.remove(key.0)?;
         self.by_id.remove(&session.id);
+        if session.is_persistent() {
+            self.persistent.remove(session.peer, session.fore.requests_max);
+        }
         self.reserved -= u64::from(session.slots.enforced()) * slot_bytes(&session.fore);
         for bound in &session.bindings {
             forget(&mut self.by_connection, bound.connection, key);
         }
         Some(session)
+    }
+}
+
+impl PersistentSlots {
+    fn add(&mut self, peer: PeerId, count: u32) {
+        let count = count.max(PERSISTENT_SLOTS_MIN);
+        self.total += count;
+        *self.by_peer.entry(peer).or_default() += count;
+    }
+
+    fn remove(&mut self, peer: PeerId, count: u32) {
+        let count = count.max(PERSISTENT_SLOTS_MIN);
+        self.total -= count;
+        if let Some(of_peer) = self.by_peer.get_mut(&peer) {
+            *of_peer -= count;
+            if *of_peer == 0 {
+                self.by_peer.remove(&peer);
+            }
+        }
     }
 }
 
