@@ -44,6 +44,7 @@ mod meter;
 mod moving;
 mod nfs;
 mod parts;
+mod persistent;
 mod pool;
 mod reactor;
 mod repeats;

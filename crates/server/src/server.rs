@@ -79,7 +79,7 @@ impl Server {
         }
         let wakers: Vec<Waker> = interfaces.iter().map(ServingInterface::waker).collect();
         let pool = Pool::new(config.pool_threads, &wakers).map_err(system("starting threads"))?;
-        let Started { shared, owns, addresses, reloader } =
+        let Started { mut shared, owns, addresses, reloader } =
             start(config, store, interfaces, pool, Box::new(SystemEntropy))?;
         let mut owns = owns.into_iter();
         let own = owns.next().ok_or(ServerError::Reactors { asked: 0 })?;
@@ -88,7 +88,7 @@ impl Server {
             Some(nfs) => {
                 let own = others.pop().ok_or(ServerError::Reactors { asked: 0 })?;
                 let front =
-                    Front::new(nfs, (own.interface.as_fd(), own.interface.waker()), &shared);
+                    Front::new(nfs, (own.interface.as_fd(), own.interface.waker()), &mut shared);
                 Some((own, front?))
             }
             None => None,

@@ -30,6 +30,7 @@ use crate::life::Life;
 use crate::meter::Meter;
 use crate::moving::hits::Hits;
 use crate::moving::transfer::Loans;
+use crate::persistent::PersistentSessions;
 use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Shared};
 use crate::repeats::Repeats;
@@ -81,10 +82,10 @@ pub(crate) fn start(
     let batches = Batches::new(session_config.batch)?;
     let mut filer = Filer::new(filer_config(config), boot)?;
     let mut sessions = Sessions::new(session_config, boot)?;
-    let mut calls = Repeats::default();
+    let (mut calls, mut persistent) = (Repeats::default(), PersistentSessions::default());
     let ledger = match &config.journal {
         Some(journal) => {
-            let parts = (&mut filer, &mut sessions, &mut calls);
+            let parts = (&mut filer, &mut sessions, (&mut calls, &mut persistent));
             let mut ledger = recovery::open(journal, &store, parts, entropy.as_mut())?;
             // The seed is not the boot number, because clients learn that number.
             ledger.prepare(entropy.next_u64(), config.defect);
@@ -106,7 +107,8 @@ pub(crate) fn start(
     let reloader = Reloader::new(live.clone(), store.clone(), config);
     let guest_reactor = (reactors > config.reactors).then_some(config.reactors);
     let mut channels = Channels::new(config.patience.transfer, reactors, guest_reactor);
-    channels.guests_mut().repeats = calls;
+    let guests = channels.guests_mut();
+    (guests.repeats, guests.persistent) = (calls, persistent);
     let shared = Shared {
         filer,
         sessions,

@@ -12,6 +12,7 @@ use dafs_filer::Party;
 use dafs_files::caller::{Caller, Identity};
 use dafs_types::{ClientId, FileHandle, QuickMap, StateId};
 
+use crate::persistent::PersistentSessions;
 use crate::repeats::Repeats;
 
 /// A user of a client whose protocol is not DAFS.
@@ -50,6 +51,8 @@ pub(crate) struct Guests {
     notices: VecDeque<GuestNotice>,
     /// The calls that guests may send again.
     pub repeats: Repeats,
+    /// The persistent sessions of guests, with the requests that they may send again.
+    pub persistent: PersistentSessions,
 }
 
 impl Guest {
@@ -73,12 +76,19 @@ impl Guests {
             holders: QuickMap::default(),
             notices: VecDeque::new(),
             repeats: Repeats::default(),
+            persistent: PersistentSessions::default(),
         }
     }
 
     /// Returns true if the endpoint id is that of a guest, or of a guest that was removed.
     pub(crate) fn is_guest(&self, endpoint: EndpointId) -> bool {
         endpoint.owner() == self.reactor()
+    }
+
+    /// Returns an endpoint id that stands for no guest, for calls without a user. Their results go
+    /// to the reactor of the guests, too.
+    pub(crate) fn nobody(&self) -> EndpointId {
+        EndpointId::outside(self.owner, GUESTS_MAX as u32, 1)
     }
 
     /// Returns the number of the reactor that serves the guests.

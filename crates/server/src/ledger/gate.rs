@@ -16,17 +16,27 @@ use dafs_sessions::ChannelId;
 use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
 
-use super::record::{Intent, Record, RequestKey};
+use super::record::{CallReply, Intent, Record, RequestKey};
 use super::recovery::records_of;
 use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, Running, is_failure};
 use crate::guests::GuestResult;
 use crate::handoff::Handoff;
+use crate::persistent::{SlotNote, is_persistent};
 use crate::pool::jobs::Job;
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Shared};
 use crate::reply_to::{ReplyTo, TaskId, blank};
 use crate::requests::respond::ReplyStatus;
 use crate::requests::set_aside::{Asked, SetAside, bytes_of};
 use crate::waiting::fencing::operation_of_intent;
+
+impl Shared {
+    /// Journals the end of a persistent session. Returns the record's number.
+    pub(crate) fn forget_persistent(&mut self, session: u64) -> RecordNumber {
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        self.channels.guests_mut().persistent.remove(session);
+        ledger.append(&Record::PersistentGone(session))
+    }
+}
 
 impl Reactor<'_> {
     /// Journals the intent of a request that needs one, or queues the request until no other
@@ -111,10 +121,11 @@ impl Reactor<'_> {
     /// Does for the call of a guest what [`Reactor::journal_if_needed`] does for a DAFS request.
     /// Returns true if the call must wait: for [`GuestResult::Free`] or [`GuestResult::Intended`].
     /// `start` returns the destination of this result. Without an origin the call is not journaled.
+    /// The origin of a call of a persistent session comes with the state of its slot.
     pub(crate) fn journal_for_guest(
         &mut self,
         by: &Caller,
-        origin: Option<Origin>,
+        origin: Option<(Origin, Option<SlotNote>)>,
         operation: &Operation<'_>,
         start: impl FnOnce() -> ReplyTo,
     ) -> bool {
@@ -135,12 +146,17 @@ impl Reactor<'_> {
             journaled.hold(start(), Box::default(), plan.places);
             return true;
         }
-        let (Some(origin), true) = (origin, plan.needs_intent) else { return false };
+        let (Some((origin, note)), true) = (origin, plan.needs_intent) else { return false };
+        let start = start();
+        if let Some(note) = note {
+            self.note_slot(origin, &note.encode());
+        }
+        let journaled = self.shared.waiting.journaled();
         let Some(ledger) = &mut self.shared.ledger else { return false };
         let Plan { precondition, places, touched, .. } = plan;
         let (who, operation) = (by.who.credentials.clone(), bytes_of(operation));
         let intent = Intent { origin, who, precondition, operation };
-        journaled.intend_for_guest(ledger, start(), intent, (places, touched));
+        journaled.intend_for_guest(ledger, start, intent, (places, touched));
         true
     }
 
@@ -159,6 +175,20 @@ impl Reactor<'_> {
             Some(running) => self.conclude_running(running, told.after, concluded),
             None => self.conclude_after(told.after, concluded),
         }
+    }
+
+    /// Journals the state of a slot of a persistent session. Returns the record's number.
+    pub(crate) fn note_slot(&mut self, origin: Origin, note: &[u8]) -> RecordNumber {
+        let Some(ledger) = &mut self.shared.ledger else { return RecordNumber(0) };
+        self.shared.channels.guests_mut().persistent.note(origin, note);
+        ledger.append(&Record::CallReply(CallReply { origin, bytes: note.into() }))
+    }
+
+    /// Journals a new or changed persistent session. Returns the record's number.
+    pub(crate) fn note_persistent(&mut self, session: u64, record: &[u8]) -> RecordNumber {
+        let Some(ledger) = &mut self.shared.ledger else { return RecordNumber(0) };
+        self.shared.channels.guests_mut().persistent.insert(session, record);
+        ledger.append(&Record::Persistent(session, record.into()))
     }
 
     /// Ends the process if a test has injected this defect.
@@ -348,7 +378,11 @@ impl Reactor<'_> {
     }
 
     fn deliver_concluded(&mut self, concluded: AwaitingRecord) {
-        let AwaitingRecord { answer, status, bytes, message, .. } = concluded;
+        let AwaitingRecord { answer, status, bytes, message, origin } = concluded;
+        // The state of a slot is noted here, so that no checkpoint can miss it.
+        if let Some(origin) = origin.filter(is_persistent) {
+            self.shared.channels.guests_mut().persistent.note(origin, &bytes);
+        }
         if answer.kept().is_some() {
             self.keep(answer, status, &bytes);
         }
@@ -455,7 +489,8 @@ impl Reactor<'_> {
         if !ledger.wants_checkpoint() {
             return;
         }
-        let calls = &self.shared.channels.guests().repeats;
+        let guests = self.shared.channels.guests();
+        let calls = (&guests.repeats, &guests.persistent);
         let records = records_of(self.shared.waiting.journaled(), &self.shared.sessions, calls);
         if let Err(error) = ledger.begin_checkpoint(&self.shared.filer, records) {
             self.shared.life.fail(error);

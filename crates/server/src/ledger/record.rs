@@ -19,6 +19,7 @@ use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, Str
 use dafs_wire::ByteOrder;
 
 use super::legacy;
+use crate::persistent::{SlotNote, is_persistent};
 
 /// The key of a DAFS request, unique among the requests of all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +81,11 @@ pub(super) struct Reply {
     pub bytes: Box<[u8]>,
 }
 
-/// The record of the reply to a call of NFSv3.
+/// The record of the reply to a call of NFSv3, or of a slot of a persistent session of NFSv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallReply {
     pub origin: Origin,
-    /// The reply without its header.
+    /// The reply without its header. For a slot, an encoded [`SlotNote`].
     pub bytes: Box<[u8]>,
 }
 
@@ -99,8 +100,12 @@ pub(super) enum Record {
     Outcome(Outcome),
     /// The stored reply to a request that has no intent.
     Reply(Reply),
-    /// The reply to a call of NFSv3.
+    /// The reply to a call of NFSv3, or the state of a slot of a persistent session of NFSv4.
     CallReply(CallReply),
+    /// A persistent session of NFSv4: its number and its record.
+    Persistent(u64, Box<[u8]>),
+    /// The persistent session of NFSv4 with this number has ended.
+    PersistentGone(u64),
     /// A request with an intent was not executed.
     Abandoned(Origin),
     /// The stored results of a session are no longer needed.
@@ -121,8 +126,8 @@ impl Entry for Record {
             Self::Intent(_) => INTENT.0,
             Self::Outcome(_) => 31,
             Self::Abandoned(_) => 32,
-            Self::Session(_) | Self::Reply(_) | Self::CallReply(_) => 33,
-            Self::Forgotten(_) => 34,
+            Self::Session(_) | Self::Reply(_) | Self::CallReply(_) | Self::Persistent(..) => 33,
+            Self::Forgotten(_) | Self::PersistentGone(_) => 34,
             Self::State(state) => return state.kind(),
         })
     }
@@ -149,6 +154,13 @@ impl Entry for Record {
             Self::CallReply(CallReply { origin, bytes }) => {
                 put_front(&mut to, origin.front, &call_key(origin));
                 to.put_rest(bytes);
+            }
+            Self::Persistent(session, record) => {
+                put_front(&mut to, FrontId::NFS4, &session.to_le_bytes());
+                to.put_rest(record);
+            }
+            Self::PersistentGone(session) => {
+                put_front(&mut to, FrontId::NFS4, &session.to_le_bytes());
             }
             Self::Abandoned(origin) => origin.encode(&mut to),
             Self::Forgotten(session) => {
@@ -180,10 +192,18 @@ impl Record {
                 }
             }
             Self::State(state) => state.renew(renew),
+            Self::CallReply(CallReply { origin, bytes }) if is_persistent(origin) => {
+                if let Some(mut note) = SlotNote::decode(bytes) {
+                    note.renew(renew);
+                    *bytes = note.encode().into();
+                }
+            }
             Self::Session(_)
             | Self::Outcome(_)
             | Self::Reply(_)
             | Self::CallReply(_)
+            | Self::Persistent(..)
+            | Self::PersistentGone(_)
             | Self::Abandoned(_)
             | Self::Forgotten(_) => {}
         }
@@ -201,7 +221,7 @@ impl Record {
             }),
             32 => Self::Abandoned(take_origin(&mut from)?),
             33 => take_front(&mut from)?,
-            34 => Self::Forgotten(take_forgotten(&mut from)?),
+            34 => take_forgotten(&mut from)?,
             kind => Self::State(StateRecord::take(kind, &mut from)?),
         };
         from.is_empty().then_some(record)
@@ -230,13 +250,17 @@ fn take_front_key(from: &mut &[u8]) -> Option<(FrontId, Box<[u8]>)> {
     Some((front, from.take_counted().map(Box::from)?))
 }
 
-fn take_forgotten(from: &mut &[u8]) -> Option<SessionId> {
+fn take_forgotten(from: &mut &[u8]) -> Option<Record> {
     let (front, key) = take_front_key(from)?;
-    (front == FrontId::DAFS).then_some(())?;
-    take_session_key(&key)
+    let session = take_session_key(&key)?;
+    match front {
+        FrontId::DAFS => Some(Record::Forgotten(session)),
+        FrontId::NFS4 => Some(Record::PersistentGone(session.0)),
+        _ => None,
+    }
 }
 
-/// Returns the key of a call of NFSv3: its origin without the front end.
+/// Returns the key of a call of NFSv3 or of a slot of NFSv4: its origin without the front end.
 fn call_key(origin: &Origin) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(CALL_KEY_BYTES);
     bytes.put_u64(origin.session);
@@ -271,10 +295,15 @@ fn take_front(from: &mut &[u8]) -> Option<Record> {
     let (front, key) = take_front_key(from)?;
     match front {
         FrontId::DAFS => {}
-        FrontId::NFS3 => {
+        FrontId::NFS4 if key.len() == SESSION_KEY_BYTES => {
+            let session = take_session_key(&key)?;
+            return Some(Record::Persistent(session.0, std::mem::take(from).into()));
+        }
+        FrontId::NFS3 | FrontId::NFS4 => {
             let origin = take_call_key(front, &key)?;
-            let bytes = std::mem::take(from).into();
-            return Some(Record::CallReply(CallReply { origin, bytes }));
+            let bytes: Box<[u8]> = std::mem::take(from).into();
+            let is_valid = !is_persistent(&origin) || SlotNote::decode(&bytes).is_some();
+            return is_valid.then_some(Record::CallReply(CallReply { origin, bytes }));
         }
         _ => return None,
     }
@@ -348,7 +377,7 @@ fn take_origin(from: &mut &[u8]) -> Option<Origin> {
     let origin = Origin::take(from)?;
     let is_known = match origin.front {
         FrontId::DAFS => RequestKey::of(&origin).is_some(),
-        front => front == FrontId::NFS3,
+        front => matches!(front, FrontId::NFS3 | FrontId::NFS4),
     };
     is_known.then_some(origin)
 }
@@ -396,9 +425,9 @@ pub(super) fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
 
 /// The record kind of an intent. Recovery uses it to write intents again unchanged.
 pub(super) const INTENT: RecordKind = RecordKind(30);
-/// The length in bytes of the DAFS front end's key for a session.
+/// The length in bytes of a front end's key for a session.
 const SESSION_KEY_BYTES: usize = 8;
-/// The length in bytes of the key of a call of NFSv3.
+/// The length in bytes of the key of a call of NFSv3 or of a slot of NFSv4.
 const CALL_KEY_BYTES: usize = 18;
 
 #[cfg(test)]
@@ -410,6 +439,10 @@ mod tests {
     use dafs_types::{ClientId, FsHandle, RemoveMode, Verifier};
 
     use super::*;
+    use crate::persistent::{PartDone, SlotState};
+
+    /// The number of bytes of the results in a note about a slot.
+    const RESULTS_BYTES: usize = b"results".len();
 
     fn key() -> RequestKey {
         let (stream, sequence) = (StreamId(3), SequenceNumber(65_535));
@@ -462,7 +495,15 @@ mod tests {
         records.push(Record::Reply(reply));
         records.push(Record::Abandoned(key().origin()));
         records.push(Record::Abandoned(call));
-        records.push(Record::CallReply(CallReply { origin: call, bytes }));
+        records.push(Record::CallReply(CallReply { origin: call, bytes: bytes.clone() }));
+        let slot = Origin { front: FrontId::NFS4, ..call };
+        let (current, saved) = (Some(handle(9)), Some(handle(10)));
+        let part = PartDone { count: 3, current, saved, results: bytes };
+        let note = SlotNote { checksum: 1 << 40, state: SlotState::Progress(part) };
+        records.push(Record::CallReply(CallReply { origin: slot, bytes: note.encode().into() }));
+        records.push(Record::Abandoned(slot));
+        records.push(Record::Persistent(3 << 32, b"session".as_slice().into()));
+        records.push(Record::PersistentGone(4 << 32));
         records.push(Record::Forgotten(SessionId(5)));
         let mut state = Vec::new();
         let name: Box<[u8]> = b"client".as_slice().into();
@@ -526,13 +567,16 @@ mod tests {
                 Record::Intent(intent) => intent.operation.len(),
                 Record::Outcome(outcome) => outcome.outcome.len(),
                 Record::Reply(reply) => reply.bytes.len(),
+                Record::CallReply(reply) if is_persistent(&reply.origin) => RESULTS_BYTES,
                 Record::CallReply(reply) => reply.bytes.len(),
+                Record::Persistent(_, record) => record.len(),
                 Record::State(StateRecord::Client(client)) => client.name.len(),
                 Record::State(StateRecord::ClientGone(name) | StateRecord::Locker(name)) => {
                     name.len()
                 }
                 Record::Session(_)
                 | Record::Abandoned(_)
+                | Record::PersistentGone(_)
                 | Record::Forgotten(_)
                 | Record::State(_) => 0,
             };

@@ -14,7 +14,7 @@ use dafs_files::ledger::{
 };
 use dafs_files::undo::{Extent, RecordedLock, Undo, without};
 use dafs_journal::{Log, LogError, RecordKind};
-use dafs_ops::{Origin, decode_outcome, encode_outcome};
+use dafs_ops::{Done, Origin, decode_outcome, encode_outcome};
 use dafs_sessions::{RequestName, SessionRecord, Sessions};
 use dafs_store::{Store, StoreError};
 use dafs_types::{
@@ -25,9 +25,14 @@ use super::record::{CallReply, INTENT, Intent, Outcome, Record, Reply, RequestKe
 use super::requests::JournaledRequests;
 use super::verdict::judge;
 use crate::config::ServerError;
+use crate::nfs::client_record_of;
+use crate::persistent::{PersistentSessions, is_persistent};
 use crate::repeats::Repeats;
 use crate::requests::handles;
 use crate::requests::translate::results_of;
+
+/// The tables of the calls that NFS clients may send again.
+type Calls<'a> = (&'a mut Repeats, &'a mut PersistentSessions);
 
 /// The state that the journal of the previous incarnation describes.
 #[derive(Default)]
@@ -35,8 +40,10 @@ struct PreviousState {
     sessions: BTreeMap<SessionId, PreviousSession>,
     /// The calls of NFSv3 that were executed.
     calls: Repeats,
-    /// The intents of calls of NFSv3 without an outcome.
+    /// The intents of calls of NFS clients without an outcome.
     call_intents: BTreeMap<Origin, Intent>,
+    /// The persistent sessions of NFSv4. Their intents are in `call_intents`, too.
+    persistent: PersistentSessions,
     /// The clients that had opens or locks, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
@@ -59,7 +66,7 @@ struct PreviousSession {
 pub(crate) fn open(
     config: &JournalConfig,
     store: &Arc<dyn Store>,
-    (filer, sessions, calls): (&mut Filer, &mut Sessions, &mut Repeats),
+    (filer, sessions, calls): (&mut Filer, &mut Sessions, Calls<'_>),
     entropy: &mut dyn Entropy,
 ) -> Result<Ledger, ServerError> {
     let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
@@ -99,8 +106,8 @@ pub(crate) fn open(
         done = verdicts.0,
         "journal read"
     );
-    *calls = previous.calls;
-    write_all(&mut ledger, filer, sessions, calls)?;
+    (*calls.0, *calls.1) = (previous.calls, previous.persistent);
+    write_all(&mut ledger, filer, sessions, (calls.0, calls.1))?;
     Ok(ledger)
 }
 
@@ -109,7 +116,7 @@ fn write_all(
     ledger: &mut Ledger,
     filer: &Filer,
     sessions: &Sessions,
-    calls: &Repeats,
+    calls: (&Repeats, &PersistentSessions),
 ) -> Result<(), ServerError> {
     let records = records_of(&JournaledRequests::default(), sessions, calls);
     ledger.begin_checkpoint(filer, records).map_err(recovery_failed)?;
@@ -123,7 +130,7 @@ fn write_all(
 pub(super) fn records_of(
     requests: &JournaledRequests,
     sessions: &Sessions,
-    calls: &Repeats,
+    (calls, persistent): (&Repeats, &PersistentSessions),
 ) -> Vec<(RecordKind, Vec<u8>)> {
     let mut records = Vec::new();
     let mut push = |record: Record| records.push((record.kind(), record.encode()));
@@ -138,7 +145,13 @@ pub(super) fn records_of(
     for (origin, reply) in calls.replies() {
         push(Record::CallReply(CallReply { origin: *origin, bytes: reply.into() }));
     }
-    for (origin, done) in calls.results() {
+    for (session, record) in persistent.sessions() {
+        push(Record::Persistent(session, record.into()));
+    }
+    for (origin, note) in persistent.all_slots() {
+        push(Record::CallReply(CallReply { origin: *origin, bytes: note.encode().into() }));
+    }
+    for (origin, done) in calls.results().chain(persistent.results()) {
         let mut outcome = Vec::new();
         encode_outcome(&Ok(done.clone()), &mut outcome);
         push(Record::Outcome(Outcome { origin: *origin, outcome: outcome.into() }));
@@ -193,6 +206,18 @@ impl PreviousState {
                     session.keep(&key, status, bytes);
                 }
             }
+            Record::CallReply(CallReply { origin, bytes }) if is_persistent(&origin) => {
+                // A slot has one request at a time, so its other intents have ended.
+                let first = Origin { sequence: 0, index: 0, ..origin };
+                let last = Origin { sequence: u32::MAX, index: u16::MAX, ..origin };
+                let ended = self.call_intents.range(first..=last).map(|(other, _)| *other);
+                for other in ended.collect::<Vec<_>>() {
+                    self.call_intents.remove(&other);
+                }
+                self.persistent.note(origin, &bytes);
+            }
+            Record::Persistent(session, record) => self.persistent.insert(session, &record),
+            Record::PersistentGone(session) => self.persistent.remove(session),
             Record::CallReply(CallReply { origin, bytes }) => {
                 self.call_intents.remove(&origin);
                 self.calls.restore_reply(origin, &bytes);
@@ -226,7 +251,10 @@ impl PreviousState {
             }
             (None, Ok(done)) => {
                 self.call_intents.remove(origin);
-                self.calls.restore_result(*origin, done.into_owned());
+                match is_persistent(origin) {
+                    true => self.persistent.judge(origin, Some(done.into_owned())),
+                    false => self.calls.restore_result(*origin, done.into_owned()),
+                }
             }
             // The reply to a failed call is recorded as a reply.
             (None, Err(_)) => self.undecodable += 1,
@@ -269,14 +297,22 @@ impl PreviousState {
         for (origin, intent) in std::mem::take(&mut self.call_intents) {
             let verdict = judge(store, &intent).map_err(unreadable)?;
             tracing::debug!(?origin, is_done = verdict.is_some(), "verdict");
-            match verdict {
-                Some(result) => {
-                    done += 1;
-                    self.calls.restore_result(origin, result);
-                }
+            match &verdict {
+                Some(_) => done += 1,
                 None => undone += 1,
             }
+            match verdict {
+                result if is_persistent(&origin) => {
+                    if matches!(result, Some(Done::Opened(_))) {
+                        self.remember_opener(&origin);
+                    }
+                    self.persistent.judge(&origin, result);
+                }
+                Some(result) => self.calls.restore_result(origin, result),
+                None => {}
+            }
         }
+        self.persistent.end_verdicts();
         for session in self.sessions.values_mut() {
             for (key, intent) in std::mem::take(&mut session.intents) {
                 let verdict = judge(store, &intent).map_err(unreadable)?;
@@ -293,6 +329,15 @@ impl PreviousState {
             }
         }
         Ok((done, undone))
+    }
+
+    /// Notes that the client of a persistent session had an open, although its record was not
+    /// durable yet. So the client may reclaim the open.
+    fn remember_opener(&mut self, origin: &Origin) {
+        let record = self.persistent.record(origin.session).and_then(client_record_of);
+        if let Some(record) = record {
+            self.clients.entry(record.name.clone()).or_insert(record);
+        }
     }
 
     fn restore(&mut self, filer: &mut Filer, sessions: &mut Sessions) -> Result<(), LedgerError> {

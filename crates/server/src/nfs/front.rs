@@ -83,7 +83,7 @@ impl Front {
     pub(crate) fn new(
         config: &NfsConfig,
         (interface, waker): (BorrowedFd<'_>, Waker),
-        shared: &Shared,
+        shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
         let limits = RecordsConfig {

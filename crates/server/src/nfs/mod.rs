@@ -24,3 +24,4 @@ mod v4;
 
 pub(crate) use front::Front;
 pub(crate) use run::serve_nfs;
+pub(crate) use v4::client_record_of;

@@ -2,4 +2,5 @@
 //! reclaimed.
 
 mod calls;
+mod persistent;
 mod state;

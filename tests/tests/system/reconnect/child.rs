@@ -50,6 +50,12 @@ impl ServerProcess {
         Self::start_as(Wanted { port, keeps_results: true, nfs, defect: None })
     }
 
+    /// Starts a server for NFS clients, without a journal.
+    pub(crate) fn start_for_nfs_without_journal() -> Self {
+        let (port, nfs) = (free_port(), Some(free_port()));
+        Self::start_as(Wanted { port, keeps_results: false, nfs, defect: None })
+    }
+
     fn start_as(wanted: Wanted) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();

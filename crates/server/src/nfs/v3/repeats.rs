@@ -105,7 +105,8 @@ impl Service<'_, '_, '_> {
             let what = Suspended::Call(procedure.number(), bytes.into());
             calls.start(id, calls::Suspended::V3(by.clone(), what))
         };
-        self.reactor.journal_for_guest(by, id.origin, &operation, start)
+        let origin = id.origin.map(|origin| (origin, None));
+        self.reactor.journal_for_guest(by, origin, &operation, start)
     }
 
     /// Returns the operation of a CREATE. `None` if the arguments are wrong, which the execution

@@ -6,7 +6,6 @@
 //! - A compound that waits holds only the operations that were not executed yet, its reply so far,
 //!   and the bytes that its READs have read.
 
-use dafs_dat::EndpointId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_wire::nfs4::table::Position;
@@ -20,6 +19,7 @@ use dafs_types::FileHandle;
 use smallvec::SmallVec;
 
 use super::fault::Result;
+use super::journaled::Journaled;
 use super::state::end_clients;
 use super::waiting::{Awaits, CallFacts, Compound, Did, Ran, Sender};
 use crate::guests::GuestResult;
@@ -55,17 +55,18 @@ pub(in crate::nfs) fn serve(
         return Ran::Done(SmallVec::new());
     }
     let operations = call.reader().rest();
-    let user = EndpointId::outside(0, 0, 1);
+    let user = reactor.shared.channels.guests().nobody();
     let mut compound = Box::new(Compound {
         id: CallId::new(sender.link, xid, user),
         sender,
-        call: CallFacts { minor, count: call.count(), bytes },
+        call: CallFacts { minor, count: call.count(), bytes, results: desk.writer.bytes().len() },
         left: call.count(),
         rest: Vec::new(),
         writer: Writer::new(),
         reply: Some(reply),
         body,
         request: None,
+        journaled: None,
         by: None,
         current: None,
         saved: None,
@@ -89,13 +90,20 @@ pub(in crate::nfs) fn resume(
     result: GuestResult,
 ) -> Ran {
     std::mem::swap(desk.writer, &mut compound.writer);
-    if matches!(compound.awaits, Some(Awaits::Record)) {
-        return conclude(desk, reactor, compound);
-    }
     let rest = std::mem::take(&mut compound.rest);
-    let is_free = matches!((&compound.awaits, &result), (Some(Awaits::Names), GuestResult::Free));
     let mut service = Service { desk, reactor, c: &mut compound };
-    let status = if is_free { Status::Ok } else { service.end_operation(result) };
+    let status = match (&service.c.awaits, &result) {
+        (Some(Awaits::Record), _) => return follow(desk, reactor, compound, Progress::Done),
+        (Some(Awaits::Names), GuestResult::Free) | (Some(Awaits::Part), GuestResult::Durable) => {
+            Status::Ok
+        }
+        (Some(Awaits::Names), GuestResult::Intended(intent)) => service.begin_intended(*intent),
+        _ => {
+            let status = service.end_operation(result);
+            service.end_intended(status.is_ok());
+            status
+        }
+    };
     let ran = match status {
         Status::Ok => service.run(&rest),
         status => service.finish(status),
@@ -111,32 +119,32 @@ fn follow(
     mut compound: Box<Compound>,
     ran: Progress,
 ) -> Ran {
-    let durable = reactor.shared.ledger.as_ref().map(|ledger| ledger.durable());
-    let is_durable = durable.is_none_or(|durable| compound.after <= durable);
-    match ran {
-        Progress::Done if is_durable => return conclude(desk, reactor, compound),
-        Progress::Done => {
-            compound.awaits = Some(Awaits::Record);
-            let to = desk.calls.reserve(compound.id);
-            reactor.delay_answer(to, compound.after, &[]);
+    if matches!(ran, Progress::Done) && !(Service { desk, reactor, c: &mut compound }).end_request()
+    {
+        let ended = end_clients(desk, reactor, reactor.shared.life.now());
+        compound.after = compound.after.max(ended);
+        let durable = reactor.shared.ledger.as_ref().map(|ledger| ledger.durable());
+        if durable.is_none_or(|durable| compound.after <= durable) {
+            return conclude(desk, reactor, compound);
         }
-        Progress::Later => {}
+        compound.awaits = Some(Awaits::Record);
+        let to = desk.calls.reserve(compound.id);
+        reactor.delay_answer(to, compound.after, &[]);
     }
     std::mem::swap(desk.writer, &mut compound.writer);
     desk.calls.hold(Suspended::V4(compound));
     Ran::Later
 }
 
-/// Ends a compound whose reply may be sent. Keeps the reply in case the client repeats the request,
-/// and releases the state of clients that have ended.
+/// Ends a compound whose reply may be sent. Keeps the reply in case the client repeats the request.
 fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Compound>) -> Ran {
     let now = reactor.shared.life.now();
     if let Some(request) = compound.request.take() {
-        let kept =
-            request.must_keep.then(|| Service { desk, reactor, c: &mut compound }.whole_reply());
+        let is_journaled = compound.journaled.as_ref().is_some_and(Journaled::is_noted);
+        let must_keep = request.must_keep || is_journaled && compound.fits(desk, &request);
+        let kept = must_keep.then(|| Service { desk, reactor, c: &mut compound }.whole_reply());
         desk.v4.machine.finish(request.request, kept.as_deref(), now);
     }
-    end_clients(desk, reactor, now);
     Ran::Done(std::mem::take(&mut compound.reads))
 }
 
@@ -164,7 +172,7 @@ impl Service<'_, '_, '_> {
                     Err(_) => return self.fail(kind, Status::BadXdr),
                 },
             };
-            if self.must_wait(&operation) {
+            if !self.is_intended() && self.must_wait(&operation) {
                 self.c.left += 1;
                 self.c.rest = operations.to_vec();
                 return Progress::Later;
@@ -175,14 +183,22 @@ impl Service<'_, '_, '_> {
                 Ok(Did::Written) if self.desk.writer.fault().is_some() => {
                     // The reply would be longer than the session allows.
                     self.rewind(mark);
+                    self.end_intended(true);
                     return self.fail(kind, self.too_big());
                 }
-                Ok(Did::Written) => {}
+                Ok(Did::Written) => {
+                    self.end_intended(true);
+                    match self.take_up(operations) {
+                        Ok(left) => operations = left,
+                        Err(status) => return self.finish(status),
+                    }
+                }
                 Ok(Did::Later) => {
                     self.c.rest = operations.to_vec();
                     return Progress::Later;
                 }
                 Err(Stop::Failed(status)) => {
+                    self.end_intended(false);
                     if std::mem::take(&mut self.c.takes_back) {
                         self.rewind(mark);
                     }
@@ -322,7 +338,7 @@ impl Service<'_, '_, '_> {
 
     /// Returns the encoded results of the compound, including the bytes of its READs, to be kept
     /// for a repeat.
-    fn whole_reply(&self) -> Vec<u8> {
+    pub(super) fn whole_reply(&self) -> Vec<u8> {
         let body = self.c.body;
         if self.desk.writer.payload_count() == 0 {
             return self.desk.writer.bytes()[body..].to_vec();

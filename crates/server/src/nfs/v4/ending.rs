@@ -45,7 +45,7 @@ impl Service<'_, '_, '_> {
                 }
             },
         };
-        if matches!(awaits, Awaits::Record | Awaits::Names) {
+        if matches!(awaits, Awaits::Record | Awaits::Names | Awaits::Part) {
             return Status::Ok;
         }
         let (kind, status) = self.end(&awaits, outcome);
@@ -70,7 +70,7 @@ impl Service<'_, '_, '_> {
             Awaits::Close(state) => (Kind::Close, self.end_close(*state, &outcome)),
             Awaits::Lock(state) => (Kind::Lock, self.end_lock(*state, &outcome)),
             // These are not operations.
-            Awaits::Names | Awaits::Record => (Kind::Illegal, Status::ServerFault),
+            Awaits::Names | Awaits::Part | Awaits::Record => (Kind::Illegal, Status::ServerFault),
         }
     }
 }

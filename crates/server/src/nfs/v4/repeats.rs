@@ -1,5 +1,6 @@
 //! Operations that change names: they wait until no other request changes the same names, so that
-//! the journal's intents of other requests stay true.
+//! the journal's intents of other requests stay true. In a persistent session they have intents of
+//! their own.
 //!
 //! Invariant: an operation that waits has had no effect yet.
 
@@ -8,7 +9,7 @@ use dafs_nfs_wire::nfs4::directory::CreateKind;
 use dafs_nfs_wire::nfs4::open::{OpenArgs, OpenClaim};
 use dafs_ops::{
     Claim, CreateNode, Link, Names, NewNode, Open, Operation as Planned, Remove, Rename,
-    SetAttributes,
+    SetAttributes, SetXattr, Xattr,
 };
 use dafs_types::{
     DeleteDisposition, DeviceNumber, FileHandle, RemoveMode, ShareAccess, ShareDeny, StateId,
@@ -18,6 +19,7 @@ use super::compound::Service;
 use super::opens::creation_of;
 use super::settings::settings_of;
 use super::waiting::Awaits;
+use super::xattrs::xattr_mode_of;
 
 impl Service<'_, '_, '_> {
     /// Returns true if the compound must wait before it executes this operation.
@@ -46,8 +48,12 @@ impl Service<'_, '_, '_> {
             operation => planned_of(operation, current, self.c.saved),
         };
         let (Some(planned), Ok(by)) = (planned, self.by()) else { return false };
+        if self.end_part() {
+            return true;
+        }
+        let origin = self.progress().map(|(origin, note)| (origin, Some(note)));
         let (calls, id) = (&mut *self.desk.calls, self.c.id);
-        let must_wait = self.reactor.journal_for_guest(&by, None, &planned, || calls.reserve(id));
+        let must_wait = self.reactor.journal_for_guest(&by, origin, &planned, || calls.reserve(id));
         if must_wait {
             self.c.awaits = Some(Awaits::Names);
         }
@@ -109,6 +115,18 @@ fn planned_of<'m>(
                 attributes,
             })
         }
+        Operation::SetXattr(asked) if asked.value.0.len() <= VALUE_BYTES_MAX => {
+            Planned::SetXattr(SetXattr {
+                file: current,
+                name: asked.name.0,
+                value: asked.value.0,
+                mode: xattr_mode_of(asked.mode),
+            })
+        }
+        Operation::RemoveXattr(name) => Planned::RemoveXattr(Xattr { file: current, name: name.0 }),
         _ => return None,
     })
 }
+
+/// The maximum length of the value in a journaled SETXATTR. Longer values would fill the journal.
+const VALUE_BYTES_MAX: usize = 4096;

@@ -1,6 +1,5 @@
 //! The operation SEQUENCE, which begins a request of a session, and the identities of senders.
 
-use std::hash::Hasher;
 use std::net::IpAddr;
 
 use dafs_nfs_state::{
@@ -13,6 +12,7 @@ use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
 
 use super::compound::{Service, Stop};
 use super::convert::status_of_machine;
+use super::journaled::Journaled;
 use super::waiting::{Did, Sender};
 use crate::nfs::calls;
 use crate::nfs::users::User;
@@ -36,8 +36,11 @@ impl Service<'_, '_, '_> {
         let now = self.reactor.shared.life.now();
         let principal = principal_of(&self.c.sender);
         let asker = asker_of(&self.c.sender, &principal);
+        self.enter_restored(ask.session).map_err(Stop::Failed)?;
         let sequenced = self.desk.v4.machine.sequence(&ask, &asker, now);
-        let admitted = match sequenced.map_err(|error| Stop::Failed(status_of_machine(error)))? {
+        let sequenced = sequenced.map_err(|error| Stop::Failed(status_of_machine(error)))?;
+        let is_resumed = matches!(sequenced, Sequenced::Resume(_));
+        let admitted = match sequenced {
             Sequenced::New(admitted) | Sequenced::Resume(admitted) => admitted,
             Sequenced::Repeat(key) => {
                 let kept = self.desk.v4.machine.kept_reply(key);
@@ -56,7 +59,15 @@ impl Service<'_, '_, '_> {
             false => admitted.reply_bytes_max,
         };
         self.c.request = Some(admitted);
-        self.push_sequence(&admitted.reply);
+        if admitted.is_persistent {
+            self.c.journaled = Some(Journaled::new(ask.checksum));
+        }
+        if !is_resumed || !self.resume_request(&admitted) {
+            self.push_sequence(&admitted.reply);
+            if is_resumed {
+                return Err(Stop::FailNext(Status::RetryUncachedRep));
+            }
+        }
         self.desk.writer.set_limit(limit as usize);
         let client = self.desk.v4.clients.get(&admitted.client).copied();
         let user = client.and_then(|client| {
@@ -70,7 +81,7 @@ impl Service<'_, '_, '_> {
         Ok(Did::Written)
     }
 
-    fn push_sequence(&mut self, reply: &SequenceReply) {
+    pub(super) fn push_sequence(&mut self, reply: &SequenceReply) {
         let done = SequenceDone {
             session: SessionId(reply.session.0),
             sequence: reply.sequence,
@@ -109,19 +120,18 @@ pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'
 }
 
 /// Returns a checksum of a request: of its credential, and of the first [`CHECKSUM_BYTES`] bytes of
-/// the operations after the SEQUENCE.
+/// the operations after the SEQUENCE. The journal contains checksums, so they must stay the same in
+/// later versions of the server.
 fn checksum_of(sender: &Sender, operations: &[u8]) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
     let Sender { credentials, has_credentials, .. } = sender;
-    hasher.write_u8(u8::from(*has_credentials));
-    hasher.write_u32(credentials.uid());
-    hasher.write_u32(credentials.gid());
-    for group in credentials.groups() {
-        hasher.write_u32(*group);
+    let mut sum = crc32c::crc32c(&[u8::from(*has_credentials)]);
+    let ids = [credentials.uid(), credentials.gid()];
+    for number in ids.iter().chain(credentials.groups()) {
+        sum = crc32c::crc32c_append(sum, &number.to_be_bytes());
     }
-    hasher.write_usize(operations.len());
-    hasher.write(&operations[..operations.len().min(CHECKSUM_BYTES)]);
-    hasher.finish()
+    let covered = &operations[..operations.len().min(CHECKSUM_BYTES)];
+    let sum = crc32c::crc32c_append(sum, covered);
+    u64::from(sum) << 32 | operations.len() as u64 & u64::from(u32::MAX)
 }
 
 /// The maximum number of bytes that a checksum covers. This includes names and handles, but only

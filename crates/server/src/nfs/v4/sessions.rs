@@ -1,12 +1,12 @@
 //! The operations on clients, sessions and connections.
 
 use dafs_filer::{
-    EnterError, EnteringClient, Holder, NFS4_NAME_PREFIX, Principal as FilerPrincipal,
+    ClientRecord, EnterError, EnteringClient, Holder, NFS4_NAME_PREFIX, Principal as FilerPrincipal,
 };
 use dafs_nfs_state::{
     BindDirection, BoundDirection, CallbackSecurity as OwnSecurity, ChannelAttributes as Own,
     ClientKey as Nfs4Client, CreateSession, CreateSessionOutcome, CreatedSession, ExchangeId,
-    OperationSet, Principal, Protection, ProtectionAsk, SessionId4,
+    OperationSet, Principal, Protection, ProtectionAsk, SessionId4, SessionKey,
 };
 use dafs_nfs_wire::nfs4::session::{
     AskedProtection, BackchannelCtlArgs, BindConnToSession, CallbackSecurity, ChannelAttributes,
@@ -22,6 +22,7 @@ use super::compound::Service;
 use super::convert::status_of_machine;
 use super::fault::Result;
 use super::sequence::{asker_of, principal_of};
+use super::state::State;
 use super::waiting::Did;
 
 impl Service<'_, '_, '_> {
@@ -105,6 +106,7 @@ impl Service<'_, '_, '_> {
                         return Err(status);
                     }
                 }
+                self.note_session(key);
                 created
             }
         };
@@ -117,17 +119,7 @@ impl Service<'_, '_, '_> {
             return Ok(());
         }
         let view = self.desk.v4.machine.clients().view(client).ok_or(Status::StaleClientId)?;
-        // A client of another principal cannot have the same name, so it cannot reclaim the state
-        // of this client after a restart.
-        let principal = match view.principal {
-            Principal::System(uid) => format!("{uid}:").into_bytes(),
-            Principal::Certified { host, user } => {
-                [&host[..], format!("/{user}:").as_bytes()].concat()
-            }
-            Principal::Gss(name) => [&b"krb5:"[..], name, b":"].concat(),
-            Principal::Nobody => b"nobody:".to_vec(),
-        };
-        let name = [NFS4_NAME_PREFIX, &principal, view.owner].concat();
+        let name = name_of(view.principal, view.owner);
         let (verifier, now) = (view.verifier, self.reactor.shared.life.now());
         let shared = &mut *self.reactor.shared;
         let id = loop {
@@ -156,6 +148,28 @@ impl Service<'_, '_, '_> {
         self.desk.v4.clients.insert(client, entered);
         self.reactor.apply_succession();
         Ok(())
+    }
+
+    /// Adds the client of a session to the filer, if both were restored after a restart and the
+    /// client has just come back.
+    pub(super) fn enter_restored(&mut self, session: SessionId4) -> Result<()> {
+        let State { machine, clients, has_restored, .. } = &*self.desk.v4;
+        if !has_restored {
+            return Ok(());
+        }
+        let key = machine.sessions().find(session).ok();
+        let view = key.and_then(|key| machine.sessions().view(key));
+        match view.map(|view| view.client).filter(|client| !clients.contains_key(client)) {
+            Some(client) => self.enter(client),
+            None => Ok(()),
+        }
+    }
+
+    /// Journals a new or changed session, if it is persistent. The reply waits for the record.
+    fn note_session(&mut self, key: SessionKey) {
+        let Some(record) = self.desk.v4.record(key) else { return };
+        let after = self.reactor.note_persistent(record.0, &record.1);
+        self.c.after = self.c.after.max(after);
     }
 
     pub(super) fn destroy_session(&mut self, id: SessionId) -> Result<Did> {
@@ -208,6 +222,7 @@ impl Service<'_, '_, '_> {
         machine
             .control_back_channel(session, asked.program, &security, &asker)
             .map_err(status_of_machine)?;
+        self.note_session(session);
         self.push(&Answer::BackchannelCtl(Status::Ok))
     }
 
@@ -227,6 +242,30 @@ impl Service<'_, '_, '_> {
         }
         self.push(&Answer::ReclaimComplete(Status::Ok))
     }
+}
+
+/// Returns the name of a client in the filer. A client of another principal cannot have the same
+/// name, so it cannot reclaim the state of this client after a restart.
+fn name_of(principal: &Principal, owner: &[u8]) -> Vec<u8> {
+    let principal = match principal {
+        Principal::System(uid) => format!("{uid}:").into_bytes(),
+        Principal::Certified { host, user } => [&host[..], format!("/{user}:").as_bytes()].concat(),
+        Principal::Gss(name) => [&b"krb5:"[..], name, b":"].concat(),
+        Principal::Nobody => b"nobody:".to_vec(),
+    };
+    [NFS4_NAME_PREFIX, &principal, owner].concat()
+}
+
+/// Returns the filer's record of the client of a persistent session, from the journal's record of
+/// the session. `None` if the record cannot be decoded.
+pub(crate) fn client_record_of(record: &[u8]) -> Option<ClientRecord> {
+    let (_, session) = State::decode_record(record)?;
+    Some(ClientRecord {
+        name: name_of(&session.principal, &session.owner).into(),
+        verifier: session.verifier,
+        principal: FilerPrincipal::Anonymous,
+        has_locks: false,
+    })
 }
 
 fn security_of(asked: &CallbackSecurity<'_>) -> OwnSecurity {

@@ -9,6 +9,7 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_types::{Credentials, FileHandle};
 use smallvec::SmallVec;
 
+use super::journaled::Journaled;
 use super::states::Asked;
 use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
@@ -44,6 +45,8 @@ pub(in crate::nfs) struct Compound {
     /// The position in the reply at which the results of the compound begin.
     pub body: usize,
     pub request: Option<Admitted>,
+    /// The journal's part in a request of a persistent session.
+    pub journaled: Option<Journaled>,
     /// The caller on whose behalf operations on files are executed. `None` before SEQUENCE.
     pub by: Option<Caller>,
     pub current: Option<FileHandle>,
@@ -75,6 +78,8 @@ pub(in crate::nfs) struct CallFacts {
     pub count: u32,
     /// The size in bytes of the call that contains the compound.
     pub bytes: u32,
+    /// The position in the reply at which the results of the operations begin.
+    pub results: usize,
 }
 
 /// An operation that has started and not ended.
@@ -98,8 +103,11 @@ pub(in crate::nfs) enum Awaits {
     Close(StateKey),
     /// The end of a LOCK that belongs to this lock state.
     Lock(StateKey),
-    /// The end of other requests that change the names that the next operation changes.
+    /// The end of other requests that change the names that the next operation changes, or the
+    /// intent of this operation.
     Names,
+    /// The end of the last journaled operation, before the next one.
+    Part,
     /// The journal record that must be durable before the reply is sent. All operations have ended.
     Record,
 }

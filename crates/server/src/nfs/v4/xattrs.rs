@@ -21,11 +21,7 @@ impl Service<'_, '_, '_> {
     }
 
     pub(super) fn set_xattr(&mut self, asked: &SetXattrArgs<'_>) -> Result<Did> {
-        let mode = match asked.mode {
-            SetXattrMode::Either => XattrMode::Either,
-            SetXattrMode::Create => XattrMode::Create,
-            SetXattrMode::Replace => XattrMode::Replace,
-        };
+        let mode = xattr_mode_of(asked.mode);
         let (file, name, value) = (self.current()?, asked.name.0, asked.value.0);
         let by = self.by()?;
         let set = self.reactor.files().set_xattr(&by, &SetXattr { file, name, value, mode });
@@ -55,6 +51,15 @@ impl Service<'_, '_, '_> {
         let removed = self.reactor.files().remove_xattr(&by, &ask);
         let changed = removed.map_err(|why| not_done(self.reactor, why))?;
         self.push(&Answer::RemoveXattr(Reply::Ok(change(changed))))
+    }
+}
+
+/// Converts the conditions of SETXATTR.
+pub(super) fn xattr_mode_of(asked: SetXattrMode) -> XattrMode {
+    match asked {
+        SetXattrMode::Either => XattrMode::Either,
+        SetXattrMode::Create => XattrMode::Create,
+        SetXattrMode::Replace => XattrMode::Replace,
     }
 }
 
