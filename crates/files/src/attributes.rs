@@ -126,6 +126,7 @@ impl Files<'_> {
             if granted != AccessMask::MODIFY {
                 return Err(Fault::Access.into());
             }
+            self.check_unopened(by, handle, IoKind::Write)?;
         } else {
             self.check_state(by, state, handle, IoKind::Write)?;
         }

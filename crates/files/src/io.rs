@@ -267,6 +267,18 @@ impl Files<'_> {
         self.filer.check_locks(key, state, offset, length, kind)
     }
 
+    /// Checks whether the opens of other clients allow a use of a file that needs no open. A file
+    /// that no client has open has no key, and nothing of it is denied.
+    pub fn check_unopened(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+        kind: IoKind,
+    ) -> Result<(), Fault> {
+        let key = self.opened.key(handle).unwrap_or(dafs_filer::FileKey(u64::MAX));
+        self.filer.check_io(by.party.client, StateId::ANONYMOUS, key, kind, self.now)
+    }
+
     /// Checks whether a state id allows this use of a file.
     pub fn check_state(
         &mut self,

@@ -1,8 +1,8 @@
 //! Tests opens: sharing, keys, unlinked files, deletion on the last close.
 
 use dafs_client::{
-    ClientError, DeleteDisposition, OpenOptions, Outcome, ShareAccess, ShareDeny, ShareKey, Status,
-    block_on,
+    ClientError, DeleteDisposition, OpenOptions, Outcome, SetAttributes, ShareAccess, ShareDeny,
+    ShareKey, Status, block_on,
 };
 use dafs_wire::Request;
 use dafs_wire::messages::Close;
@@ -26,6 +26,25 @@ fn share_reservations_hold_between_sessions() {
         held.close().unwrap();
         second.open("/file", &OpenOptions::write()).unwrap().close().unwrap();
         reader.close().unwrap();
+    });
+}
+
+#[test]
+fn a_denial_of_writing_also_keeps_the_size() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"text").unwrap();
+        let (_, first) = fixture.connect(transport);
+        let (_, second) = fixture.connect(transport);
+        let held = first.open("/file", &OpenOptions::write().deny(ShareDeny::Write)).unwrap();
+        let cut = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let refused = second.set_attributes("/file", &cut(1));
+        assert_eq!(status(refused), Some(Status::Locked));
+        assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"text");
+        // The one who denies the access still has it.
+        held.set_attributes(&cut(2)).unwrap();
+        held.close().unwrap();
+        second.set_attributes("/file", &cut(1)).unwrap();
+        assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"t");
     });
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::v41;
 use crate::bench::{Bench, refusal, same};
+use crate::nfs3::{self, Sattr};
 use crate::nfs4::ops::{self, Claim, How, share};
 use crate::nfs4::{Session, Set, StateId};
 use crate::status::{
@@ -148,9 +149,46 @@ pub(super) const CASES: &[Case] = &[
         let fh = one.file("f", b"data")?;
         one.open("o", (READ | share::WANT_NONE, WRITE), &How::Open, "f")?;
         let set = ops::setattr(StateId::ANONYMOUS, &Set::new().size(1));
-        b.session()?.fails(&[LOCKED, ACCESS, SHARE_DENIED], &[ops::putfh(&fh), set]).map(drop)
-    })
-    .known("deny modes do not stand against SETATTR"),
+        let mut two = b.session()?;
+        two.fails(&[LOCKED, ACCESS, SHARE_DENIED], &[ops::putfh(&fh), set])?;
+        let reply = two.ok(&[ops::putfh(&fh), ops::getattr(&[4])])?;
+        same("the size", reply.attrs(1)?.number(4)?, 4)
+    }),
+    v41("anonymous setting of the mode succeeds while an open denies writing", |b| {
+        let mut one = b.session()?;
+        let fh = one.file("f", b"data")?;
+        one.open("o", (READ | share::WANT_NONE, WRITE), &How::Open, "f")?;
+        let set = ops::setattr(StateId::ANONYMOUS, &Set::new().mode(0o600));
+        b.session()?.ok(&[ops::putfh(&fh), set])?;
+        Ok(())
+    }),
+    v41("the size can be set under an open that denies writing to others", |b| {
+        let mut s = b.session()?;
+        s.file("f", b"data")?;
+        let (opened, fh) = s.open("o", (BOTH | share::WANT_NONE, WRITE), &How::Open, "f")?;
+        let set = ops::setattr(opened.state, &Set::new().size(1));
+        let reply = s.ok(&[ops::putfh(&fh), set, ops::getattr(&[4])])?;
+        same("the size", reply.attrs(2)?.number(4)?, 1)
+    }),
+    v41("version 3 cannot set the size while an open denies writing", |b| {
+        let mut one = b.session()?;
+        one.file("f", b"data")?;
+        one.open("o", (READ | share::WANT_NONE, WRITE), &How::Open, "f")?;
+        let dir = b.dir.clone();
+        let fh = b.c.lookup(&dir, "f")?.fh;
+        crate::bench::refused_as(&[ACCESS, DELAY], b.c.setattr(&fh, Sattr::size(1), None))?;
+        same("the size", b.c.getattr(&fh)?.size, 4)
+    }),
+    v41("version 3 cannot empty a file by CREATE while an open denies writing", |b| {
+        let mut one = b.session()?;
+        one.file("f", b"data")?;
+        one.open("o", (READ | share::WANT_NONE, WRITE), &How::Open, "f")?;
+        let dir = b.dir.clone();
+        let fh = b.c.lookup(&dir, "f")?.fh;
+        let created = b.c.create(&dir, "f", nfs3::How::Unchecked(Sattr::size(0)));
+        crate::bench::refused_as(&[ACCESS, DELAY], created)?;
+        same("the size", b.c.getattr(&fh)?.size, 4)
+    }),
     v41("version 3 cannot write while an open denies it", |b| {
         let mut one = b.session()?;
         one.file("f", b"data")?;

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use dafs_filer::FileOperation;
-use dafs_files::outcome::Outcome;
+use dafs_files::outcome::{NotDone, Outcome};
 use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime};
 use dafs_nfs_wire::nfs4::attributes::number;
 use dafs_nfs_wire::nfs4::directory::{AccessDone, AccessMask as Asked, SetAttrArgs, SetAttrResult};
 use dafs_nfs_wire::nfs4::types::{DeviceNumber, ObjectType as Shown, Time};
 use dafs_nfs_wire::nfs4::{Answer, Attributes, Bitmap, Fattr, Reply, Status};
 use dafs_nfs_wire::xdr::Opaque;
-use dafs_ops::SetAttributes;
+use dafs_ops::{Fault, SetAttributes};
 use dafs_types::{
     AccessMask, FileHandle, FileSystemAttributes, ObjectType, StateId, Timestamp, limits,
 };
@@ -108,7 +108,12 @@ impl Service<'_, '_, '_> {
         self.desk.recent.forget(self.reactor, &handle);
         let by = self.by()?;
         let ask = SetAttributes { file: handle, state, attributes: settings.attributes };
-        match self.reactor.files().set_attributes(&by, &ask) {
+        let mut set = self.reactor.files().set_attributes(&by, &ask);
+        if matches!(&set, Err(NotDone::Failed(Fault::RangeLocked))) && self.end_courtesy_of(&handle)
+        {
+            set = self.reactor.files().set_attributes(&by, &ask);
+        }
+        match set {
             Ok(started) => self.follow(Awaits::SetAttributes(settings.mask), started),
             Err(why) => Err(not_done(self.reactor, why)),
         }
