@@ -82,6 +82,9 @@ pub const STATES_PER_CLIENT_MAX: u32 = 1 << 18;
 pub const OWNERS_MAX: u32 = 1 << 18;
 /// The maximum number of open owners and lock owners of one client.
 pub const OWNERS_PER_CLIENT_MAX: u32 = 1 << 16;
+/// The maximum number of states, and of owners, of one host, as a multiple of the number that is
+/// still free. So a single host gets at most three quarters of all.
+pub const SHARE_TIMES: usize = 3;
 /// The maximum length in bytes of an open owner or a lock owner.
 pub const STATE_OWNER_BYTES_MAX: usize = 1024;
 /// The maximum number of lock states that belong to one open.

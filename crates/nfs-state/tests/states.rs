@@ -1,12 +1,12 @@
 //! State ids and owners, row by row.
 
-use dafs_nfs_state::limits::STATE_OWNER_BYTES_MAX;
+use dafs_nfs_state::limits::{OWNERS_MAX, STATE_OWNER_BYTES_MAX};
 use dafs_nfs_state::{
-    Checked, ClientKey, EndReason, FileNumber, KindSet, Nfs4Error, Notice, Revocation, StateKey,
-    Stateid4, status_flags,
+    Caller, Checked, ClientKey, EndReason, FileNumber, KindSet, Nfs4Error, Notice, PeerId,
+    Revocation, StateKey, Stateid4, status_flags,
 };
 
-use crate::common::{OTHER, ROOT, World, caller};
+use crate::common::{OTHER, ROOT, World, caller, create_ask, created};
 
 const FILE: FileNumber = FileNumber(42);
 
@@ -189,4 +189,36 @@ fn names_of_owners_are_bounded() {
     assert_eq!(refused, Err(Nfs4Error::Inval));
     assert_eq!((world.state.state_count(), world.state.owner_count()), (0, 0));
     assert!(world.state.opened(client, &long[1..], FILE, 1).is_ok());
+}
+
+/// Fills the table of owners by clients of one host.
+#[test]
+fn the_clients_of_one_host_leave_room_for_those_of_others() {
+    let mut world = World::new();
+    let hosts: Vec<PeerId> = (1..=2).map(PeerId).collect();
+    let [one, two] = hosts[..] else { panic!() };
+    let client_at = |world: &mut World, name: &str, peer: PeerId| {
+        let caller = Caller { peer, ..caller(ROOT) };
+        let exchanged = world.exchange_as(name, 1, 0, &caller).unwrap();
+        let ask = create_ask(exchanged.id, exchanged.sequence);
+        created(world.create_with(&ask, &caller));
+        exchanged.key
+    };
+    let mut taken = 0_u32;
+    for name in ["a", "b", "c", "d"] {
+        let client = client_at(&mut world, name, one);
+        while world.state.check_room(client, None).is_ok() {
+            taken += 1;
+            open(&mut world, client, &taken.to_be_bytes());
+        }
+    }
+    assert_eq!(taken, OWNERS_MAX / 4 * 3);
+    let other = client_at(&mut world, "e", two);
+    world.state.check_room(other, None).unwrap();
+    // What one client gives back, another one of the same host may have.
+    let first = world.state.clients().iter().map(|(key, _)| key).next().unwrap();
+    let held: Vec<StateKey> = world.state.states_of(first).map(|state| state.key).take(4).collect();
+    held.into_iter().for_each(|key| world.state.ended(key));
+    let last = world.state.clients().iter().map(|(key, _)| key).nth(3).unwrap();
+    world.state.check_room(last, None).unwrap();
 }

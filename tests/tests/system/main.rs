@@ -25,6 +25,7 @@ mod locks;
 mod locks_client;
 mod names;
 mod nfs;
+mod nfs_floods;
 mod nfs_restart;
 mod nfs_side;
 mod nfs_state;

@@ -18,7 +18,7 @@ use dafs_server::ServerConfig;
 use crate::fixture::{Fixture, any, await_that, serve_nfs};
 
 /// Starts a server for both kinds of clients. `None` if this process may not act as other users.
-fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
+pub(crate) fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
     if !dafs_tests::is_root() {
         return None;
     }
@@ -30,7 +30,7 @@ fn fixture(change: impl FnOnce(&mut ServerConfig)) -> Option<Fixture> {
 
 /// Returns a session of a new NFS client, whose directory is the root and whose back channel has
 /// one slot.
-fn client(fixture: &Fixture, owner: &[u8]) -> Session {
+pub(crate) fn client(fixture: &Fixture, owner: &[u8]) -> Session {
     let back = Channel { requests: 1, ..Channel::BACK };
     let wish = Wish { back, ..Wish::new(owner, Auth::user(0), 1) };
     let mut session = Session::start(fixture.nfs(), &wish).unwrap();

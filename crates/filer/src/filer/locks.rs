@@ -22,7 +22,7 @@ impl Filer {
     /// # Errors
     /// The errors of state ids; ACCES if the open does not allow the lock's mode; GRACE during the
     /// grace period, unless the request is a reclaim; EXPIRED for a reclaim of a lock that was not
-    /// kept; the errors of [`crate::locks::LockError`].
+    /// kept; RESOURCE if a limit is reached; the errors of [`crate::locks::LockError`].
     pub fn lock(
         &mut self,
         client: ClientKey,
@@ -43,6 +43,9 @@ impl Filer {
         };
         if !allows {
             return Err(Fault::OpenLacksAccess);
+        }
+        if request.claim == Claim::New && !self.may_have_lock(client) {
+            return Err(Fault::Limit);
         }
         let client = self.clients.get(client).ok_or(Fault::NoClient)?.for_locks();
         let owner = LockOwner { client, owner: locker.unwrap_or(owner), state };

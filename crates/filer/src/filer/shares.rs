@@ -1,5 +1,5 @@
-//! Enforces fair shares of the limits that all clients have in common: the number of opens, and the
-//! number of client records without a session.
+//! Enforces fair shares of the limits that all clients have in common: the number of opens, the
+//! number of locks, and the number of client records without a session.
 //!
 //! The function [`fair_share`] defines a fair share. The last `OPENS_RESERVED` opens are reserved
 //! for this host's superuser.
@@ -20,6 +20,17 @@ impl Filer {
         }
         let own = self.sum_of_owner(client, |client| client.opens.count);
         own.is_none_or(|own| fair_share(own, count + OPENS_RESERVED.min(max / 16), max))
+    }
+
+    /// Returns true if a client may have one more lock, given the locks of all clients of the same
+    /// holder (a local user or an address).
+    pub(super) fn may_have_lock(&self, client: ClientKey) -> bool {
+        let (max, count) = (self.config.locks.locks_max, self.locks.count());
+        if count < max / 2 {
+            return true;
+        }
+        let own = self.sum_of_owner(client, |client| self.locks.count_of(client.id));
+        own.is_none_or(|own| fair_share(own, count, max))
     }
 
     /// Returns true if the state of one more client of the same holder (a local user or an address)

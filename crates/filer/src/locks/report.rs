@@ -128,11 +128,21 @@ pub struct WaiterEntry<'a> {
 }
 
 impl LockTable {
+    /// Returns the number of locks.
+    pub(crate) fn count(&self) -> u32 {
+        self.holds.len() as u32
+    }
+
+    /// Returns the number of locks of a client.
+    pub(crate) fn count_of(&self, client: ClientId) -> u32 {
+        self.registry.client(client).map_or(0, |client| client.holds)
+    }
+
     /// Returns the present values of the counters and gauges.
     #[must_use]
     pub fn counters(&self) -> LockCounters {
         LockCounters {
-            locks: self.holds.len() as u32,
+            locks: self.count(),
             waiters: self.waiters.len() as u32,
             files: self.files.len() as u32,
             owners: self.registry.owner_count() as u32,

@@ -4,6 +4,7 @@
 use super::NfsState;
 use crate::Nfs4Error;
 use crate::keys::{ClientKey, StateKey};
+use crate::limits::{OWNERS_MAX, SHARE_TIMES, STATES_MAX};
 use crate::state_ids::{
     Checked, FileNumber, KindSet, NewState, Revocation, StateKind, StateView, Stateid4,
 };
@@ -15,7 +16,25 @@ impl NfsState {
     /// # Errors
     /// NOSPC if there are too many states, owners, or lock states of the open.
     pub fn check_room(&self, client: ClientKey, open: Option<StateKey>) -> Result<(), Nfs4Error> {
-        if self.states.has_room(client, open) { Ok(()) } else { Err(Nfs4Error::NoSpc) }
+        let has_room = self.states.has_room(client, open) && self.has_share(client);
+        if has_room { Ok(()) } else { Err(Nfs4Error::NoSpc) }
+    }
+
+    /// Returns true if the host of a client may have one more state of a new owner. A host may have
+    /// at most [`SHARE_TIMES`] times as many states and owners as are still free, so that one host
+    /// cannot take what all others need.
+    fn has_share(&self, client: ClientKey) -> bool {
+        let (states, owners) = (self.states.count(), self.states.owner_count());
+        let (states_max, owners_max) = (STATES_MAX as usize, OWNERS_MAX as usize);
+        if states < states_max / 2 && owners < owners_max / 2 {
+            return true;
+        }
+        let Some(peer) = self.clients.view(client).map(|client| client.peer) else { return false };
+        let clients = self.clients.iter().filter(|(_, other)| other.peer == peer);
+        let own = clients.fold((0, 0), |(states, owners), (key, _)| {
+            (states + self.states.count_of(key), owners + self.states.owner_count_of(key))
+        });
+        own.0 < (states_max - states) * SHARE_TIMES && own.1 < (owners_max - owners) * SHARE_TIMES
     }
 
     /// Returns the open of a file by an open owner.

@@ -60,6 +60,11 @@ impl Owners {
         self.table.len()
     }
 
+    /// Returns the number of owners of a client.
+    pub(super) fn count_of(&self, client: ClientKey) -> usize {
+        self.by_client.get(&client).map_or(0, ClientOwners::count)
+    }
+
     /// Returns the owner with this name.
     pub(super) fn find(&self, client: ClientKey, kind: StateKind, name: &[u8]) -> Option<OwnerKey> {
         let own = self.by_client.get(&client)?;
@@ -100,8 +105,8 @@ impl Owners {
 
     /// Returns true if a client may have one more owner.
     pub(super) fn has_room(&self, client: ClientKey) -> bool {
-        let count = self.by_client.get(&client).map_or(0, ClientOwners::count);
-        count < OWNERS_PER_CLIENT_MAX as usize && self.table.len() < OWNERS_MAX as usize
+        self.count_of(client) < OWNERS_PER_CLIENT_MAX as usize
+            && self.table.len() < OWNERS_MAX as usize
     }
 
     /// Removes a reference from a state that has ended. Removes the owner with its last reference.

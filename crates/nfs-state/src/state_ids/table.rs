@@ -81,6 +81,16 @@ impl States {
         self.owners.count()
     }
 
+    /// Returns the number of states of a client.
+    pub(crate) fn count_of(&self, client: ClientKey) -> usize {
+        self.by_client.get(&client).map_or(0, BTreeSet::len)
+    }
+
+    /// Returns the number of owners of a client.
+    pub(crate) fn owner_count_of(&self, client: ClientKey) -> usize {
+        self.owners.count_of(client)
+    }
+
     /// Returns the existing state that has the same unique key ([`Place`]) as the arguments.
     pub(crate) fn find(&self, new: &NewState<'_>) -> Option<StateKey> {
         let place = self.place(new)?;
@@ -143,7 +153,7 @@ impl States {
     }
 
     fn has_room_for_state(&self, client: ClientKey, open: Option<StateKey>) -> bool {
-        let count = self.by_client.get(&client).map_or(0, BTreeSet::len);
+        let count = self.count_of(client);
         let locks = open.map_or(0, |open| self.locks_of(open).len());
         count < STATES_PER_CLIENT_MAX as usize
             && self.table.len() < STATES_MAX as usize
