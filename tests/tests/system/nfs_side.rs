@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use dafs_client::{Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_nfs_suite::bench::Bench;
-use dafs_nfs_suite::nfs3;
+use dafs_nfs_suite::nfs3::{self, How, Sattr};
 use dafs_nfs_suite::nfs4::ops::{self, Locker, lock_type};
 use dafs_nfs_suite::nlm::status::{BLOCKED, DENIED, GRACE, GRANTED, STALE};
 use dafs_nfs_suite::nlm::{Listener, Lock, MONITOR, Nlm, PROGRAM, STATE};
@@ -18,6 +18,8 @@ use crate::nfs::target;
 
 const PLAIN: LockOptions = LockOptions::from_bits(0).unwrap();
 const END: u64 = u64::MAX;
+/// The length of the attributes of version 3.
+const ATTRIBUTES_BYTES: usize = 84;
 
 /// A server, and a client of version 3 with a file that all tests lock.
 struct Place {
@@ -353,9 +355,34 @@ fn version_3_and_its_side_programs_are_served_by_udp() {
     let lock = ann.lock_arguments(&place.lock(1, true, 0, 0), false, false);
     assert_eq!(call(PROGRAM, 4, 2, lock).unwrap(), Put::new().opaque("cookie").u32(GRANTED).0);
     assert!(call(100_003, 4, 1, Put::new()).is_err(), "version 4 needs connections");
-    // A reply that does not fit a datagram is an error, and the next call is served.
+    // FSINFO offers no more than fits a datagram, and a READ of more returns so much.
+    let limits = call(100_003, 3, 19, Put::new().opaque(&place.fh)).unwrap();
+    let mut limits = Get(&limits);
+    assert_eq!((limits.u32().unwrap(), limits.u32().unwrap()), (0, 1));
+    limits.raw(ATTRIBUTES_BYTES).unwrap();
+    let sizes = [(); 7].map(|()| limits.u32().unwrap());
+    let most = 60 << 10;
+    assert_eq!(sizes, [most, most, 4096, most, most, 4096, most]);
     place.bench.c.write(&place.fh, 0, 2, &[8; 100_000]).unwrap();
-    assert!(call(100_003, 3, 6, Put::new().opaque(&place.fh).u64(0).u32(100_000)).is_err());
+    let read = call(100_003, 3, 6, Put::new().opaque(&place.fh).u64(0).u32(100_000)).unwrap();
+    let data = Put::new().u32(most).u32(0).opaque([8; 60 << 10]).0;
+    assert_eq!(read[8 + ATTRIBUTES_BYTES..], data[..]);
+    let over_tcp = place.bench.c.fsinfo(&place.fh).unwrap();
+    assert_eq!((over_tcp.rtmax, over_tcp.wtmax), (1 << 20, 1 << 20));
+    // A listing is a page that fits, too.
+    let directory = place.bench.sub("many", 0o755).unwrap();
+    for number in 0..400 {
+        let name = format!("{number:0>200}");
+        place.bench.c.create(&directory, name, How::Unchecked(Sattr::default())).unwrap();
+    }
+    for (procedure, sizes) in [(16, &[1 << 20][..]), (17, &[1 << 20, 1 << 20])] {
+        let asked = Put::new().opaque(&directory).u64(0).u64(0);
+        let asked = sizes.iter().fold(asked, |put, size| put.u32(*size));
+        let page = call(100_003, 3, procedure, asked).unwrap();
+        assert_eq!(page[..4], [0; 4]);
+        assert!((40 << 10..=60 << 10).contains(&page.len()), "{}", page.len());
+        assert!(page.ends_with(&[0; 8]), "the page is not the last one");
+    }
     // What is no call gets no reply.
     socket.send(b"abc").unwrap();
     socket.send(b"not a call").unwrap();

@@ -35,12 +35,14 @@ pub(super) struct CallId {
     pub origin: Option<Origin>,
     /// The record number of the call's intent; 0 if it has none.
     pub intent: RecordNumber,
+    /// True if the call has arrived as a datagram, so that the reply must fit one.
+    pub is_datagram: bool,
 }
 
 impl CallId {
     /// Creates the identity of a call that may be executed again.
     pub(super) fn new(link: LinkId, xid: u32, user: EndpointId) -> Self {
-        Self { link, xid, user, origin: None, intent: RecordNumber(0) }
+        Self { link, xid, user, origin: None, intent: RecordNumber(0), is_datagram: false }
     }
 }
 

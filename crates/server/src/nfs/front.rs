@@ -468,7 +468,7 @@ impl Front {
             calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
             return self.send(reactor, link, &[]);
         };
-        let mut id = CallId::new(link, xid, user);
+        let mut id = CallId { is_datagram, ..CallId::new(link, xid, user) };
         if let Some(meter) = reactor.shared.meter.nfs() {
             match call.program == MOUNT3.number {
                 true => meter.count_mount(call.procedure),

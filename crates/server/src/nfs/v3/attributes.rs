@@ -132,17 +132,24 @@ impl Service<'_, '_, '_> {
         self.answer(&result);
     }
 
+    /// Returns the maximum number of bytes that a READ or WRITE transfers by the transport of this
+    /// call.
+    pub(super) fn transfer_bytes_max(&self) -> u32 {
+        if self.id.is_datagram { DATAGRAM_BYTES_MAX } else { TRANSFER_BYTES_MAX }
+    }
+
     pub(super) fn file_system_limits(&mut self, asked: &FileArgs<'_>) {
+        let transfer_bytes_max = self.transfer_bytes_max();
         let result = match self.file_system(asked.file) {
             Ok((handle, found)) => FsInfoResult::Ok(FsInfoOk {
                 attributes: self.attributes(&handle),
-                read_max: TRANSFER_BYTES_MAX,
-                read_preferred: TRANSFER_BYTES_MAX,
+                read_max: transfer_bytes_max,
+                read_preferred: transfer_bytes_max,
                 read_multiple: 4096,
-                write_max: TRANSFER_BYTES_MAX,
-                write_preferred: TRANSFER_BYTES_MAX,
+                write_max: transfer_bytes_max,
+                write_preferred: transfer_bytes_max,
                 write_multiple: 4096,
-                directory_preferred: DIRECTORY_BYTES,
+                directory_preferred: transfer_bytes_max.min(DIRECTORY_BYTES),
                 file_bytes_max: found.max_file_size.unwrap_or(limits::FILE_OFFSET_MAX),
                 time_delta: Time { seconds: 0, nanoseconds: 1 },
                 properties: FsProperties::LINK
@@ -174,5 +181,8 @@ impl Service<'_, '_, '_> {
 
 /// The maximum number of bytes that one READ or WRITE transfers.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// The same for a call that is a datagram: with its header, the bytes fit a datagram of 65,507
+/// bytes.
+const DATAGRAM_BYTES_MAX: u32 = 60 << 10;
 /// The preferred size of a page of a directory listing, in bytes.
 const DIRECTORY_BYTES: u32 = 64 << 10;

@@ -19,7 +19,7 @@ use crate::nfs::calls::{self, Progress};
 
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs<'_>) -> Progress {
-        let count = asked.count.min(TRANSFER_BYTES_MAX);
+        let count = asked.count.min(self.transfer_bytes_max());
         let io = self.object(asked.file).and_then(|handle| {
             Ok((handle, self.file_for(&handle, IoKind::Read, (asked.offset, count))?))
         });

@@ -29,7 +29,7 @@ struct Listed {
 
 impl Service<'_, '_, '_> {
     pub(super) fn list(&mut self, asked: &ReadDirArgs<'_>) {
-        let count = (asked.count as usize).min(PAGE_BYTES_MAX);
+        let count = asked.count.min(self.transfer_bytes_max()) as usize;
         let page = self.page(asked.directory, asked.cookie, asked.verifier, count, false);
         let room = self.desk.writer.length() + count;
         let Some(page) = self.begin_page(asked.directory, page) else { return };
@@ -49,7 +49,7 @@ impl Service<'_, '_, '_> {
     }
 
     pub(super) fn list_plus(&mut self, asked: &ReadDirPlusArgs<'_>) {
-        let count = (asked.count_max as usize).min(PAGE_BYTES_MAX);
+        let count = asked.count_max.min(self.transfer_bytes_max()) as usize;
         let page = self.page(asked.directory, asked.cookie, asked.verifier, count, true);
         let room = self.desk.writer.length() + count;
         let Some(page) = self.begin_page(asked.directory, page) else { return };
@@ -184,8 +184,6 @@ impl Service<'_, '_, '_> {
 const SELF: u64 = 1;
 /// The cookie of the entry `..`.
 const PARENT: u64 = 2;
-/// The size of the largest page in bytes.
-const PAGE_BYTES_MAX: usize = 1 << 20;
 /// The size of the smallest page in which an entry with a short name fits, in bytes.
 const PAGE_BYTES_MIN: usize = 64;
 /// The number of bytes after the entries: the end of the list, and the flag that marks the listing
