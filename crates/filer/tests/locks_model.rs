@@ -203,6 +203,7 @@ impl Model {
             LockAction::Ready { waiter, .. } => {
                 self.ready.insert(waiter.0);
             }
+            LockAction::Free { .. } => panic!("nobody watches"),
             LockAction::WaiterBroken { waiter, .. } | LockAction::WaiterGone { waiter } => {
                 self.ready.remove(&waiter.0);
             }

@@ -12,5 +12,6 @@ mod locks_common;
 mod locks_failure;
 mod locks_model;
 mod locks_waiting;
+mod locks_watches;
 mod model;
 mod opens;

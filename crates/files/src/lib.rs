@@ -46,7 +46,7 @@ use dafs_journal::RecordNumber;
 use dafs_ops::Fault;
 use dafs_store::cache::{Cache, CommitStep, CommitTicket, FillJob, FlushJob, Progress, SyncJob};
 use dafs_store::{PathLookup, StoreError};
-use dafs_types::{FileHandle, Moment};
+use dafs_types::{ClientId, FileHandle, Moment};
 
 use crate::caller::Caller;
 use crate::delegations::Delegations;
@@ -89,6 +89,17 @@ pub struct Files<'r> {
 pub enum Notice {
     /// The lock that this request waits for can be granted now.
     LockReady(LockWaiter),
+    /// A lock that [`Files::watch_lock`] watches can be taken now.
+    LockFree {
+        /// The client of the owner that watches.
+        client: ClientId,
+        /// The name of the lock owner.
+        owner: Box<[u8]>,
+        /// The file to lock.
+        handle: FileHandle,
+        /// The number that was given with the watch.
+        word: u64,
+    },
     /// The undo data that this task waits for is available, so the task must be retried.
     Resume(TaskId),
     /// The server must execute this job, which may block.

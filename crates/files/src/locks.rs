@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use dafs_filer::locks::{
     ByteRange, Claim, LockAction, LockAttributes, LockConflict, LockMode, LockReply, LockRequest,
-    LockTestReply, RollbackId, Wait,
+    LockTestReply, LockWatch, RollbackId, Wait,
 };
 use dafs_filer::{FileKey, FileOperation, Party};
 use dafs_journal::RecordNumber;
 use dafs_ops::{Conflict, Fault, Lock, LockClaim, LockSpan, Partial, TestLock};
-use dafs_types::{FileHandle, Stability, StateId};
+use dafs_types::{FileHandle, Moment, Stability, StateId};
 
 use crate::caller::Caller;
 use crate::left::{CommitTask, Ending, GrantTask, RemainingWork, Then};
@@ -237,6 +237,23 @@ impl Files<'_> {
         self.act_on_locks();
     }
 
+    /// Asks for [`Notice::LockFree`] when a lock that [`Files::lock_for`] has just denied can be
+    /// taken. Without the notice, the client must ask for the lock from time to time; it gets none
+    /// if there are too many watches.
+    pub fn watch_lock(
+        &mut self,
+        by: &Caller,
+        ask: &Lock,
+        locker: &[u8],
+        (word, until): (u64, Moment),
+    ) {
+        let span =
+            LockSpan { file: ask.file, state: ask.state, offset: ask.offset, length: ask.length };
+        let wanted = LockRequest { mode: mode_of(ask.mode), ..self.range_request(&span) };
+        let watch = LockWatch { handle: ask.file, word, until };
+        self.filer.watch_lock(by.party.client, locker, &wanted, watch);
+    }
+
     /// Executes the actions that the lock table has requested. Returns the number of the record
     /// that replies must wait for.
     pub fn act_on_locks(&mut self) -> RecordNumber {
@@ -249,6 +266,9 @@ impl Files<'_> {
                 }
                 LockAction::WaiterBroken { waiter, .. } | LockAction::WaiterGone { waiter } => {
                     self.lock_waits.forget(waiter);
+                }
+                LockAction::Free { client, owner, handle, word } => {
+                    self.notices.push_back(Notice::LockFree { client, owner, handle, word });
                 }
                 LockAction::WriteRecord(record) => {
                     after = after.max(self.write_lock(&record));

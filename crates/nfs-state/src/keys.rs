@@ -15,6 +15,18 @@ impl ClientKey {
     /// The key that refers to no client.
     pub const NONE: Self = Self(Key::NULL);
 
+    /// Returns the key as a number.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// Creates a key from a number. If no client has this key, it refers to none.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(Key::from_bits(bits))
+    }
+
     /// Returns the index of the record in its table, for use as an index of the caller's own
     /// tables.
     #[must_use]

@@ -18,6 +18,7 @@ use dafs_types::{Credentials, FileHandle, Status};
 use dafs_wire::Request;
 
 use crate::direct_reads::DirectReads;
+use crate::guests::table::GuestNotice;
 use crate::pool::jobs::Job;
 use crate::reactor::Reactor;
 use crate::reply_to::ReplyTo;
@@ -127,6 +128,9 @@ impl Reactor<'_> {
     fn act_on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::LockReady(waiter) if waiter.is_of_locker() => self.report_lock_ready(),
+            Notice::LockFree { client, owner, handle: file, word } => {
+                self.notify_guest(client, GuestNotice::LockFree { owner, file, word });
+            }
             Notice::LockReady(waiter) => {
                 let endpoint =
                     waiter.fence().and_then(|fence| self.shared.channels.endpoint_under(fence));

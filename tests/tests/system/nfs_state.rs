@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+use dafs_client::{Client, ClientConfig, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_dat::Address;
 use dafs_nfs_suite::nfs4::callback::Callback;
 use dafs_nfs_suite::nfs4::ops::{self, Channel, Claim, How, Locker, lock_type, share};
 use dafs_nfs_suite::nfs4::results::Delegation;
 use dafs_nfs_suite::nfs4::session::Wish;
-use dafs_nfs_suite::nfs4::{Body, Session, StateId, run};
+use dafs_nfs_suite::nfs4::{Body, Session, Set, StateId, run};
 use dafs_nfs_suite::rpc::Auth;
 use dafs_nfs_suite::status;
 use dafs_server::ServerConfig;
@@ -186,6 +186,68 @@ fn a_lock_of_a_client_whose_lease_has_expired_ends_at_a_conflict() {
 }
 
 #[test]
+fn an_open_of_a_client_whose_lease_has_expired_ends_when_another_sets_the_size() {
+    let Some(fixture) = fixture(|config| config.filer.lease = Duration::from_secs(1)) else {
+        return;
+    };
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut gone = client(&fixture, b"gone");
+    let access = share::READ | share::WANT_NONE;
+    let (_, fh) = gone.open("o", (access, share::WRITE), &How::Open, "file").unwrap();
+    let mut other = client(&fixture, b"other");
+    let cut = [ops::putfh(&fh), ops::setattr(StateId::ANONYMOUS, &Set::new().size(1))];
+    other.fails(&[status::LOCKED], &cut).unwrap();
+    await_that("the expired open ends", || other.run(&cut).unwrap().status == 0);
+    assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"o");
+}
+
+#[test]
+fn nfs_clients_that_wait_for_a_lock_are_told_when_a_dafs_client_has_unlocked() {
+    let Some(fixture) = fixture(|_| {}) else { return };
+    std::fs::write(fixture.local("file"), b"text").unwrap();
+    let (_client, session) = fixture.connect(any());
+    let file = session.open("file", &OpenOptions::write()).unwrap();
+    let plain = LockOptions::from_bits(0).unwrap();
+    assert_eq!(file.try_lock(LockKind::Exclusive, 0, 10, plain).unwrap(), None);
+    let ask = |session: &mut Session, kind: u32, offset: u64| {
+        let access = share::BOTH | share::WANT_NONE;
+        let (opened, fh) = session.open("o", (access, 0), &How::Open, "file").unwrap();
+        assert_eq!(opened.flags & MAY_NOTIFY_LOCK, MAY_NOTIFY_LOCK);
+        let locker = Locker::New(opened.state, b"locker".to_vec());
+        [ops::putfh(&fh), ops::lock(kind, false, offset, 10, &locker)]
+    };
+    let [mut first, mut second, mut third] =
+        [&b"first"[..], b"second", b"third"].map(|name| client(&fixture, name));
+    let waiting = [
+        ask(&mut first, lock_type::WRITEW, 5),
+        ask(&mut second, lock_type::READW, 0),
+        // This client does not say that it waits.
+        ask(&mut third, lock_type::WRITE, 5),
+    ];
+    for (session, ask) in [&mut first, &mut second, &mut third].into_iter().zip(&waiting) {
+        session.fails(&[status::DENIED], ask).unwrap();
+    }
+    file.unlock(0, 10).unwrap();
+    for session in [&mut first, &mut second] {
+        let told = session.callback().unwrap();
+        let is_told =
+            matches!(&told[..], [Callback::NotifyLock { owner, .. }] if owner == b"locker");
+        assert!(is_told, "{told:?}");
+    }
+    // Nothing is reserved: whoever asks first gets the lock.
+    third.ok(&waiting[2]).unwrap();
+    first.fails(&[status::DENIED], &waiting[0]).unwrap();
+    second.fails(&[status::DENIED], &waiting[1]).unwrap();
+    // The end of the client frees its lock.
+    drop(third);
+    for session in [&mut first, &mut second] {
+        let told = session.callback().unwrap();
+        assert!(matches!(&told[..], [Callback::NotifyLock { .. }]), "{told:?}");
+    }
+    first.ok(&waiting[0]).unwrap();
+}
+
+#[test]
 fn a_client_that_holds_an_open_cannot_be_destroyed() {
     let Some(fixture) = fixture(|_| {}) else { return };
     std::fs::write(fixture.local("file"), b"old").unwrap();
@@ -197,6 +259,8 @@ fn a_client_that_holds_an_open_cannot_be_destroyed() {
     session.ok(&[ops::putfh(&fh), ops::close(opened.state)]).unwrap();
 }
 
+/// The flag of OPEN by which the server says that it tells of locks.
+const MAY_NOTIFY_LOCK: u32 = 0x20;
 /// The direction in BIND_CONN_TO_SESSION that asks for both channels.
 const FORE_OR_BOTH: u32 = 3;
 /// The flag of SEQUENCE by which the server tells that it has revoked a delegation.

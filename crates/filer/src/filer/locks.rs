@@ -10,7 +10,7 @@ use super::Filer;
 use crate::clients::{Client, Principal};
 use crate::locks::{
     Claim, LockAction, LockClient, LockCounters, LockEntry, LockMode, LockOwner, LockRecord,
-    LockReply, LockRequest, LockTestReply, OwnerName, RollbackId, WaiterEntry,
+    LockReply, LockRequest, LockTestReply, LockWatch, OwnerName, RollbackId, WaiterEntry,
 };
 use crate::{ClientKey, FileKey, IoKind};
 
@@ -139,6 +139,19 @@ impl Filer {
     #[inline]
     pub fn has_no_locks(&self) -> bool {
         self.locks.is_empty()
+    }
+
+    /// Asks for [`LockAction::Free`] when a lock that was just denied to `owner` can be taken.
+    /// Returns false if there are too many watches, or the caller is not a client.
+    pub fn watch_lock(
+        &mut self,
+        client: ClientKey,
+        owner: &[u8],
+        request: &LockRequest,
+        watch: LockWatch,
+    ) -> bool {
+        let Ok(client) = self.client(client).map(|record| record.id) else { return false };
+        self.locks.watch(OwnerName { client, owner }, request, watch)
     }
 
     /// Takes a request out of the queue for its lock. Returns false if it does not wait.

@@ -4,7 +4,7 @@
 //! least as many bytes locked, and at least as much undo data, as was promised.
 
 use dafs_base::Key;
-use dafs_types::{ClientId, StateId, Verifier};
+use dafs_types::{ClientId, FileHandle, StateId, Verifier};
 
 use super::owners::OwnerKey;
 use super::range::ByteRange;
@@ -76,6 +76,18 @@ pub enum LockAction {
     WaiterGone {
         /// The waiter that lost its position.
         waiter: WaiterId,
+    },
+    /// Nothing stands against this watched lock any more. Tell the client, which must then request
+    /// the lock. The lock is not reserved for it.
+    Free {
+        /// The client of the owner that watches.
+        client: ClientId,
+        /// The name that the client uses for the lock owner.
+        owner: Box<[u8]>,
+        /// The handle of the file, as given with the watch.
+        handle: FileHandle,
+        /// The number that was given with the watch.
+        word: u64,
     },
 }
 

@@ -79,6 +79,7 @@ mod report;
 mod request;
 mod table;
 mod waiters;
+mod watches;
 
 pub use action::{LockAction, LockId, LockRecord, RecordPhase, RollbackId};
 pub use config::{AutoRecovery, LockConfig};
@@ -90,3 +91,4 @@ pub use request::{
     LockRequest, LockTestReply, OwnerName, Wait, WaiterId,
 };
 pub use table::LockTable;
+pub use watches::LockWatch;

@@ -24,6 +24,7 @@ use super::request::{
 };
 use super::waiters::Waiter;
 use super::waiters::WaiterKey;
+use super::watches::Watches;
 use crate::FileKey;
 
 /// All byte-range locks of a server.
@@ -44,6 +45,7 @@ pub struct LockTable {
     /// The files whose queues must be checked again, because a request for another file has closed
     /// a cycle of owners that wait for each other.
     pub(super) recheck: BTreeSet<FileKey>,
+    pub(super) watches: Watches,
     pub(super) rollbacks: BTreeMap<RollbackId, HoldKey>,
     pub(super) next_lock: u64,
     pub(super) next_rollback: u64,
@@ -65,6 +67,7 @@ impl LockTable {
             waiter_ids: BTreeMap::new(),
             queued: BTreeSet::new(),
             recheck: BTreeSet::new(),
+            watches: Watches::default(),
             rollbacks: BTreeMap::new(),
             next_lock: 1,
             next_rollback: 1,

@@ -17,9 +17,10 @@ use super::owners::OwnerKey;
 use super::pieces::Piece;
 use super::range::ByteRange;
 use super::request::{
-    LockConflict, LockError, LockMode, LockOwner, LockReply, LockRequest, Wait, WaiterId,
+    LockConflict, LockError, LockMode, LockOwner, LockReply, LockRequest, OwnerName, Wait, WaiterId,
 };
 use super::table::LockTable;
+use super::watches::{LockWatch, Watch};
 use crate::FileKey;
 
 /// The key of a waiter.
@@ -234,10 +235,12 @@ impl LockTable {
         true
     }
 
-    /// Removes the waiting requests that their clients have not repeated in time. Must be called
-    /// when the time that [`LockTable::next_expiry`] returned has passed.
+    /// Removes the waiting requests that their clients have not repeated in time, and the watches
+    /// whose time is over. Must be called when the time that [`LockTable::next_expiry`] returned
+    /// has passed.
     pub fn on_tick(&mut self, now: Moment) {
         self.expire_waiters(None, now);
+        self.expire_watches(now);
     }
 
     /// Returns the time at which the next waiting request loses its position unless its client
@@ -272,10 +275,12 @@ impl LockTable {
     }
 
     /// Updates the queue after a change of a file's locks or queue: reports the waiting requests
-    /// that are ready, removes requests that would wait for broken locks, and removes the file's
-    /// entry if the file has no locks or waiting requests left.
+    /// that are ready and the watches that nothing stands against, removes requests that would wait
+    /// for broken locks, and removes the file's entry if the file has no locks or waiting requests
+    /// left.
     pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
         while self.queued.contains(&file) && self.settle_once(file, now) {}
+        self.settle_watches(file);
         self.forget_file_if_idle(file);
     }
 
@@ -304,6 +309,36 @@ impl LockTable {
             }
         }
         false
+    }
+
+    /// Makes the table report [`LockAction::Free`] when nothing stands against a lock any more. The
+    /// lock must just have been denied. Returns false if there are too many watches; the owner must
+    /// then ask for the lock from time to time.
+    pub fn watch(&mut self, owner: OwnerName<'_>, request: &LockRequest, of: LockWatch) -> bool {
+        let Some(range) = ByteRange::new(request.offset, request.length) else { return false };
+        let (client, owner, mode) = (owner.client, owner.owner.into(), request.mode);
+        self.watches.add(request.file, Watch { client, owner, range, mode, of })
+    }
+
+    /// Ends the watches of a file that nothing stands against any more, and reports them.
+    fn settle_watches(&mut self, file: FileKey) {
+        let free = self.watches.places(file, |watch| {
+            let owner = OwnerName { client: watch.client, owner: &watch.owner };
+            let who = self.registry.find(owner);
+            self.blocker(file, who, watch.range, watch.mode, None).is_none()
+        });
+        for watch in self.watches.remove(file, &free) {
+            let Watch { client, owner, of: LockWatch { handle, word, .. }, .. } = watch;
+            self.push(LockAction::Free { client, owner, handle, word });
+        }
+    }
+
+    /// Ends the watches whose time is over.
+    fn expire_watches(&mut self, now: Moment) {
+        for file in self.watches.files() {
+            let late = self.watches.places(file, |watch| watch.of.until <= now);
+            self.watches.remove(file, &late);
+        }
     }
 
     /// Moves a ready request ahead of the requests that it has passed. Then the request stays ready

@@ -120,7 +120,8 @@ impl Ledger {
                 | LockAction::DropUndo { .. }
                 | LockAction::Ready { .. }
                 | LockAction::WaiterBroken { .. }
-                | LockAction::WaiterGone { .. } => {}
+                | LockAction::WaiterGone { .. }
+                | LockAction::Free { .. } => {}
             }
         }
     }

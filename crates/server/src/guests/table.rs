@@ -25,14 +25,17 @@ pub(crate) struct Guest {
     pub party: Party,
 }
 
-/// A decision of the filer about a delegation that a client of guests holds.
-#[derive(Clone, Copy, Debug)]
+/// What a client of guests must be told about a delegation or a lock.
+#[derive(Clone, Debug)]
 pub(crate) enum GuestNotice {
     /// The client must be asked to return the delegation with this state id. If `truncate` is true,
     /// it need not write back its data.
     Recall { state: StateId, truncate: bool },
     /// The delegation of a file was revoked.
     Revoked { client: ClientId, file: FileHandle },
+    /// A lock that was denied to this owner can be taken now. `word` is the number that was given
+    /// with the watch.
+    LockFree { owner: Box<[u8]>, file: FileHandle, word: u64 },
 }
 
 /// All guests.
@@ -44,10 +47,10 @@ pub(crate) struct Guests {
     free: Vec<u32>,
     /// The generation of the next guest.
     next: u32,
-    /// The clients of guests that can hold delegations.
+    /// The clients of guests that hold delegations or wait for locks.
     holders: QuickMap<ClientId, ()>,
-    /// Decisions about delegations that the reactor of the guests has not handled yet. Each
-    /// delegation of these clients has few, because the reactor takes all of them in each turn.
+    /// Notices that the reactor of the guests has not handled yet. Each delegation and each watched
+    /// lock of these clients has few, because the reactor takes all of them in each turn.
     notices: VecDeque<GuestNotice>,
     /// The calls that guests may send again.
     pub repeats: Repeats,
@@ -96,17 +99,17 @@ impl Guests {
         usize::from(self.owner)
     }
 
-    /// Records that a client of guests can hold delegations from now on.
-    pub(crate) fn hold_delegations(&mut self, client: ClientId) {
+    /// Records that a client of guests may get notices from now on.
+    pub(crate) fn expect_notices(&mut self, client: ClientId) {
         self.holders.insert(client, ());
     }
 
-    /// Removes a client that holds no delegations any more.
-    pub(crate) fn end_delegations(&mut self, client: ClientId) {
+    /// Removes a client that gets no notices any more.
+    pub(crate) fn end_notices(&mut self, client: ClientId) {
         self.holders.remove(&client);
     }
 
-    /// Queues a decision about a client's delegation. Returns false if the client is not one of
+    /// Queues a notice to a client. Returns false if the client is not one of
     /// guests.
     pub(crate) fn notify(&mut self, client: ClientId, notice: GuestNotice) -> bool {
         let is_holder = self.holders.contains_key(&client);
@@ -116,7 +119,7 @@ impl Guests {
         is_holder
     }
 
-    /// Removes and returns the oldest decision about a delegation.
+    /// Removes and returns the oldest notice.
     pub(crate) fn next_notice(&mut self) -> Option<GuestNotice> {
         self.notices.pop_front()
     }

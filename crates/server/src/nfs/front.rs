@@ -241,7 +241,7 @@ impl Front {
 
     /// Sends the callbacks that clients must get now.
     pub(super) fn call_back(&mut self, reactor: &mut Reactor<'_>) {
-        self.v4.take_delegation_notices(reactor);
+        self.v4.take_notices(reactor);
         let now = reactor.shared.life.now();
         loop {
             let Self { v4, writer, links, .. } = self;

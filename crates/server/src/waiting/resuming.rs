@@ -226,9 +226,9 @@ impl Reactor<'_> {
         }
     }
 
-    /// Tells the reactor of guests about a delegation of one of their clients. Returns false if the
-    /// client is not one of guests.
-    fn notify_guest(&mut self, client: ClientId, notice: GuestNotice) -> bool {
+    /// Tells the reactor of guests about a delegation or a lock of one of their clients. Returns
+    /// false if the client is not one of guests.
+    pub(crate) fn notify_guest(&mut self, client: ClientId, notice: GuestNotice) -> bool {
         let guests = self.shared.channels.guests_mut();
         let is_guest = guests.notify(client, notice);
         let reactor = guests.reactor();

@@ -16,16 +16,17 @@ use dafs_nfs_state::{
 };
 use dafs_nfs_wire::nfs4::Status;
 use dafs_nfs_wire::nfs4::callbacks::{
-    Callback, CallbackAnswer, CbRecallArgs, CbSequenceArgs, ReferringCall as ShownCall,
-    ReferringSession,
+    Callback, CallbackAnswer, CbNotifyLockArgs, CbRecallArgs, CbSequenceArgs,
+    ReferringCall as ShownCall, ReferringSession,
 };
 use dafs_nfs_wire::nfs4::compound::{CallWriter, ReplyReader};
-use dafs_nfs_wire::nfs4::types::SessionId;
+use dafs_nfs_wire::nfs4::types::{ClientId as ShownClient, SessionId, StateOwner};
 use dafs_nfs_wire::rpc::{self, Accepted, Auth, AuthSys, Outcome, Reply, ReplyBody, flavor};
 use dafs_nfs_wire::xdr::{self, Inline, List, Opaque, Reader, Writer, Xdr};
-use dafs_types::{ClientId, Moment};
+use dafs_types::{ClientId, FileHandle, Moment};
 
-use super::recalls::{InFlight, Recall};
+use super::locks;
+use super::recalls::{Content, InFlight, LockFree, Recall};
 use super::state::State;
 use crate::reactor::Reactor;
 
@@ -44,7 +45,7 @@ impl State {
         let word = self.callbacks.last_content;
         match self.machine.call_back(client, word, referring, patience, now) {
             Ok(_) => {
-                self.callbacks.contents.insert(word, recall);
+                self.callbacks.contents.insert(word, Content::Recall(recall));
             }
             Err(_) => {
                 reactor.on_recalled(recall.client, recall.state, RecallOutcome::Undelivered);
@@ -52,9 +53,35 @@ impl State {
         }
     }
 
+    /// Queues the notice that a denied lock can be taken. `name` is the name of the lock owner in
+    /// the filer. The notice is only a hint: a client that does not get it asks again anyway.
+    pub(super) fn tell_of_lock(
+        &mut self,
+        reactor: &Reactor<'_>,
+        nfs_client: u64,
+        name: &[u8],
+        file: FileHandle,
+    ) {
+        let nfs_client = Nfs4Client::from_bits(nfs_client);
+        let id = self.clients.get(&nfs_client).and_then(|key| reactor.shared.filer.client_id(*key));
+        let shown = self.machine.clients().view(nfs_client).map(|view| view.id);
+        let (Some(client), Some(shown)) = (id, shown) else { return };
+        let now = reactor.shared.life.now();
+        let patience = reactor.shared.filer.config().lease;
+        self.callbacks.last_content += 1;
+        let word = self.callbacks.last_content;
+        if self.machine.call_back(nfs_client, word, None, patience, now).is_ok() {
+            let owner = locks::owner_of(name).into();
+            let content = Content::LockFree(LockFree { client, shown, owner, file });
+            self.callbacks.contents.insert(word, content);
+        }
+    }
+
     /// Handles the end of a callback.
     pub(super) fn end_callback(&mut self, reactor: &mut Reactor<'_>, event: CallbackEvent) {
-        let Some(recall) = self.callbacks.contents.remove(&event.word) else { return };
+        let Some(Content::Recall(recall)) = self.callbacks.contents.remove(&event.word) else {
+            return;
+        };
         let outcome = match event.outcome {
             CallbackOutcome::Replied(0) => RecallOutcome::Accepted,
             CallbackOutcome::Replied(_) => RecallOutcome::Refused,
@@ -63,9 +90,9 @@ impl State {
         reactor.on_recalled(recall.client, recall.state, outcome);
     }
 
-    /// Removes the recalls of a client that has ended.
-    pub(super) fn forget_recalls(&mut self, client: ClientId) {
-        self.callbacks.contents.retain(|_, recall| recall.client != client);
+    /// Removes the callbacks of a client that has ended.
+    pub(super) fn forget_callbacks(&mut self, client: ClientId) {
+        self.callbacks.contents.retain(|_, content| content.client() != client);
     }
 
     /// Writes the next callback that must be sent now. Returns the connection on which the caller
@@ -83,18 +110,18 @@ impl State {
                 // The end of the connection is reported to the machine, which repeats the callback.
                 continue;
             };
-            // A recall that has ended may still have to be repeated, because its slot stays in use
-            // until the client replies. Then the CB_SEQUENCE alone is sent.
-            let recall = self.callbacks.contents.get(&call.word).copied();
-            let xid = self.begin_call(link, &call, recall.is_some());
+            // A callback that has ended may still have to be repeated, because its slot stays in
+            // use until the client replies. Then the CB_SEQUENCE alone is sent.
+            let content = self.callbacks.contents.get(&call.word).cloned();
+            let xid = self.begin_call(link, &call, content.is_some());
             let minor = self.minors.get(&call.client).copied().unwrap_or(1);
-            encode(writer, xid, minor, &call, recall.as_ref());
+            encode(writer, xid, minor, &call, content.as_ref());
             return Some(link);
         }
     }
 
     /// Adds an entry for a call that is about to be sent. Returns its RPC identifier.
-    fn begin_call(&mut self, link: LinkId, call: &CallbackToSend, has_recall: bool) -> u32 {
+    fn begin_call(&mut self, link: LinkId, call: &CallbackToSend, has_content: bool) -> u32 {
         let Self { callbacks, machine, .. } = self;
         if callbacks.in_flight.len() >= IN_FLIGHT_MAX {
             // A session that has ended expects no replies.
@@ -103,7 +130,7 @@ impl State {
         }
         callbacks.last_xid = callbacks.last_xid.wrapping_add(1);
         let (session, slot, sequence) = (call.session_key, call.slot, call.sequence);
-        let sent = InFlight { link, session, slot, sequence, has_recall };
+        let sent = InFlight { link, session, slot, sequence, has_content };
         callbacks.in_flight.insert(callbacks.last_xid, sent);
         callbacks.last_xid
     }
@@ -125,7 +152,7 @@ impl State {
         self.callbacks.in_flight.remove(&reply.xid);
         let replied = match reply.body {
             ReplyBody::Accepted(Accepted { outcome: Outcome::Success, .. }) => {
-                meaning_of(reader, sent.has_recall)
+                meaning_of(reader, sent.has_content)
             }
             _ => CallbackReply::SessionFault,
         };
@@ -135,8 +162,9 @@ impl State {
     }
 }
 
-/// Decodes the results of a CB_COMPOUND: those of CB_SEQUENCE and, if there was one, CB_RECALL.
-fn meaning_of(reader: Reader<'_>, has_recall: bool) -> CallbackReply {
+/// Decodes the results of a CB_COMPOUND: those of CB_SEQUENCE and, if there was one, of the
+/// operation after it.
+fn meaning_of(reader: Reader<'_>, has_content: bool) -> CallbackReply {
     let Ok(mut answers) = ReplyReader::<Callback<'_>>::new(reader) else {
         return CallbackReply::SessionFault;
     };
@@ -148,7 +176,7 @@ fn meaning_of(reader: Reader<'_>, has_recall: bool) -> CallbackReply {
         },
         _ => return CallbackReply::SessionFault,
     }
-    if !has_recall {
+    if !has_content {
         return CallbackReply::Done(Status::Ok.number());
     }
     match answers.next_answer() {
@@ -164,7 +192,7 @@ fn encode(
     xid: u32,
     minor: u32,
     call: &CallbackToSend,
-    recall: Option<&Recall>,
+    content: Option<&Content>,
 ) {
     let body = match call.parameters.security {
         CallbackSecurity::System { user: uid, group: gid } => {
@@ -203,9 +231,17 @@ fn encode(
         referring: List(referring.into_iter().collect()),
     };
     operations.push(writer, &Callback::Sequence(sequence));
-    if let Some(Recall { shown, file, truncate, .. }) = recall {
-        let (state, truncate, handle) = (*shown, *truncate, Opaque(&file.0[..]));
-        operations.push(writer, &Callback::Recall(CbRecallArgs { state, truncate, handle }));
+    match content {
+        Some(Content::Recall(Recall { shown, file, truncate, .. })) => {
+            let (state, truncate, handle) = (*shown, *truncate, Opaque(&file.0[..]));
+            operations.push(writer, &Callback::Recall(CbRecallArgs { state, truncate, handle }));
+        }
+        Some(Content::LockFree(LockFree { shown, owner, file, .. })) => {
+            let handle = Opaque(&file.0[..]);
+            let owner = StateOwner { client: ShownClient(shown.0), owner: Opaque(owner) };
+            operations.push(writer, &Callback::NotifyLock(CbNotifyLockArgs { handle, owner }));
+        }
+        None => {}
     }
 }
 

@@ -92,7 +92,7 @@ impl Service<'_, '_, '_> {
             granted: granted_by,
         };
         self.desk.v4.states.delegations.insert(state, entry);
-        self.reactor.shared.channels.guests_mut().hold_delegations(client_id);
+        self.reactor.shared.channels.guests_mut().expect_notices(client_id);
         let (state, recall) = (wire_of(id), granted.recall);
         // The entry grants no rights, so the client asks the server for the rights of each user.
         let permissions = Ace {
@@ -147,12 +147,15 @@ impl State {
         }
     }
 
-    /// Handles what the filer has decided about the delegations of NFS clients.
-    pub(in crate::nfs) fn take_delegation_notices(&mut self, reactor: &mut Reactor<'_>) {
+    /// Handles what NFS clients must be told about their delegations and locks.
+    pub(in crate::nfs) fn take_notices(&mut self, reactor: &mut Reactor<'_>) {
         while let Some(notice) = reactor.shared.channels.guests_mut().next_notice() {
             match notice {
                 GuestNotice::Recall { state, truncate } => self.recall(reactor, state, truncate),
                 GuestNotice::Revoked { client, file } => self.revoked(client, &file),
+                GuestNotice::LockFree { owner, file, word } => {
+                    self.tell_of_lock(reactor, word, &owner, file);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use dafs_files::caller::Caller;
 use dafs_files::outcome::{NotDone, Now, Outcome};
 use dafs_nfs_state::{KindSet, StateKey};
 use dafs_nfs_wire::nfs4::lock::{
@@ -57,13 +58,34 @@ impl Service<'_, '_, '_> {
             locked = self.reactor.files().lock_for(&by, &ask, Some(&name));
         }
         match locked {
-            Ok(Now::Done(outcome)) if outcome.result.is_err() => self.deny(&outcome),
+            Ok(Now::Done(outcome)) if outcome.result.is_err() => {
+                if matches!(asked.kind, LockType::ReadWait | LockType::WriteWait) {
+                    self.watch(&by, &ask, &name, &outcome);
+                }
+                self.deny(&outcome)
+            }
             Ok(started) => {
                 let key = self.note_lock(open, &owner, state)?;
                 self.follow(Awaits::Lock(key), started)
             }
             Err(why) => Err(not_done(self.reactor, why)),
         }
+    }
+
+    /// Makes sure that a client that waits for a denied lock is told when the lock can be taken, if
+    /// the server can call the client.
+    fn watch(&mut self, by: &Caller, ask: &Lock, name: &[u8], outcome: &Outcome) {
+        let is_denied = outcome.result.as_ref().is_err_and(|why| why.fault == Fault::Denied);
+        let Ok(client) = self.nfs_client() else { return };
+        if !is_denied || !self.desk.v4.machine.has_back_channel(client) {
+            return;
+        }
+        let shared = &mut *self.reactor.shared;
+        let Some(id) = shared.filer.client_id(by.party.client) else { return };
+        shared.channels.guests_mut().expect_notices(id);
+        // A client asks again within a lease anyway.
+        let until = shared.life.now().after(shared.filer.config().lease);
+        self.reactor.files().watch_lock(by, ask, name, (client.to_bits(), until));
     }
 
     /// Finds the open and the owner of a LOCK. Fails if a new lock state would exceed a limit.
@@ -172,6 +194,11 @@ impl Service<'_, '_, '_> {
     }
 }
 
+/// Returns the name of a lock owner that has this name in the filer.
+pub(super) fn owner_of(name: &[u8]) -> &[u8] {
+    name.get(1..).unwrap_or_default()
+}
+
 /// Returns the name by which the filer knows a lock owner. Its first byte tells lock owners from
 /// open owners.
 fn name_of(owner: &[u8]) -> Vec<u8> {
@@ -197,8 +224,8 @@ fn denied_of<'c>(conflict: &'c Conflict<'_>) -> LockDenied<'c> {
         Cow::Borrowed(owner) => owner,
         Cow::Owned(owner) => &owner[..],
     };
-    // The first byte of an owner's name in the filer is the kind of owner (of opens or of locks).
-    let owner = owner.get(1..).unwrap_or_default();
+    // The conflicting owner may be one of opens, whose names have such a byte, too.
+    let owner = owner_of(owner);
     LockDenied {
         offset: conflict.offset,
         length: conflict.length,

@@ -151,10 +151,15 @@ impl Service<'_, '_, '_> {
         let state = self.set_state(state);
         let (granted, wishes) = (opened.delegation.as_ref(), opening.asked.wishes);
         let delegation = self.show_delegation(&opened.file, granted, wishes);
+        let client = self.nfs_client()?;
+        let flags = match self.desk.v4.machine.has_back_channel(client) {
+            true => OpenFlags::LOCKTYPE_POSIX.with(OpenFlags::MAY_NOTIFY_LOCK),
+            false => OpenFlags::LOCKTYPE_POSIX,
+        };
         let done = OpenDone {
             state,
             change: change(opened.directory),
-            flags: OpenFlags::LOCKTYPE_POSIX,
+            flags,
             attributes: opening.mask,
             delegation,
         };

@@ -1,4 +1,4 @@
-//! The callbacks that have not ended: recalls of delegations.
+//! The callbacks that have not ended: recalls of delegations, and notices of locks.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,31 @@ use dafs_types::{ClientId, FileHandle, StateId};
 #[derive(Debug, Default)]
 pub(super) struct Callbacks {
     /// The contents, by the numbers that [`dafs_nfs_state`] knows.
-    pub contents: HashMap<u64, Recall>,
+    pub contents: HashMap<u64, Content>,
     pub last_content: u64,
     /// The calls without a reply, by their RPC identifiers.
     pub in_flight: HashMap<u32, InFlight>,
     pub last_xid: u32,
+}
+
+/// The content of a callback.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Recall(Recall),
+    /// A lock that was denied to an owner can be taken now.
+    LockFree(LockFree),
+}
+
+/// A notice that a lock can be taken.
+#[derive(Clone, Debug)]
+pub(super) struct LockFree {
+    /// The filer's id of the client.
+    pub client: ClientId,
+    /// The client's id in messages.
+    pub shown: ClientId,
+    /// The name of the lock owner.
+    pub owner: Box<[u8]>,
+    pub file: FileHandle,
 }
 
 /// The recall of a delegation.
@@ -31,6 +51,16 @@ pub(super) struct Recall {
     pub truncate: bool,
 }
 
+impl Content {
+    /// Returns the filer's id of the client.
+    pub(super) fn client(&self) -> ClientId {
+        match self {
+            Self::Recall(recall) => recall.client,
+            Self::LockFree(free) => free.client,
+        }
+    }
+}
+
 /// A call without a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
@@ -38,6 +68,6 @@ pub(super) struct InFlight {
     pub session: SessionKey,
     pub slot: u32,
     pub sequence: u32,
-    /// True if the call contains the CB_RECALL.
-    pub has_recall: bool,
+    /// True if the call contains an operation after the CB_SEQUENCE.
+    pub has_content: bool,
 }

@@ -154,8 +154,8 @@ impl State {
                     self.minors.remove(&ended.key);
                     let Some(client) = self.clients.remove(&ended.key) else { continue };
                     if let Some(id) = reactor.shared.filer.client_id(client) {
-                        self.forget_recalls(id);
-                        reactor.shared.channels.guests_mut().end_delegations(id);
+                        self.forget_callbacks(id);
+                        reactor.shared.channels.guests_mut().end_notices(id);
                     }
                     let (client_id, reason) = (ended.id.0, ended.reason);
                     tracing::info!(client_id, ?reason, "an NFS client ends");
