@@ -28,6 +28,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-filer", &["dafs-base", "dafs-types", "dafs-ops"]),
     ("dafs-sessions", &["dafs-base", "dafs-types", "dafs-wire", "dafs-filer"]),
     ("dafs-nfs-state", &["dafs-base", "dafs-types"]),
+    ("dafs-rpcrdma", &["dafs-types", "dafs-nfs-wire"]),
     (
         "dafs-files",
         &["dafs-types", "dafs-memory", "dafs-ops", "dafs-filer", "dafs-store", "dafs-journal"],

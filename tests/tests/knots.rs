@@ -20,6 +20,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("filer", 8, 20),
     ("sessions", 6, 20),
     ("nfs-state", 5, 20),
+    ("rpcrdma", 5, 20),
     ("files", 5, 20),
 ];
 

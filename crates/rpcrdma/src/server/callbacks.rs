@@ -1,0 +1,94 @@
+//! Calls from the server to the client on the same connection (RFC 8167).
+//!
+//! Invariants: callbacks have no chunks, so that they name no memory of either end. At most as many
+//! callbacks are in flight as the peer has granted, and each of them ends: by a reply, by an error
+//! of the transport, or because time runs out.
+
+use std::collections::BTreeMap;
+
+use dafs_types::Moment;
+
+use crate::credits::Received;
+use crate::header::{Body, Chunks, Direction, HEADER_BYTES_MIN, Message, Xid, direction, encode};
+
+/// The callbacks of one connection.
+#[derive(Debug)]
+pub(super) struct Callbacks {
+    credits: Received,
+    in_flight: BTreeMap<Xid, Moment>,
+}
+
+/// The reason why a callback cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum CallbackRefused {
+    /// The peer has granted no credit for one more callback.
+    #[error("there is no credit for one more callback")]
+    Credits,
+    /// The callback is too long for a Send.
+    #[error("the callback is too long")]
+    Long,
+    /// The bytes are not a call with this identifier.
+    #[error("the bytes are not a call with this identifier")]
+    NotACall,
+    /// A callback with this identifier is in flight.
+    #[error("a callback with this identifier is in flight")]
+    InFlight,
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Ended,
+}
+
+impl Callbacks {
+    pub(super) fn new(wanted: u32) -> Self {
+        Self { credits: Received::new(wanted), in_flight: BTreeMap::new() }
+    }
+
+    /// Begins a callback, and returns the message to send.
+    pub(super) fn begin(
+        &mut self,
+        xid: Xid,
+        rpc: &[u8],
+        send_bytes: usize,
+        deadline: Moment,
+    ) -> Result<Vec<u8>, CallbackRefused> {
+        if direction(rpc, xid) != Ok(Direction::Call) {
+            return Err(CallbackRefused::NotACall);
+        }
+        if rpc.len() + HEADER_BYTES_MIN > send_bytes {
+            return Err(CallbackRefused::Long);
+        }
+        if self.in_flight.contains_key(&xid) {
+            return Err(CallbackRefused::InFlight);
+        }
+        if !self.credits.allows(self.in_flight.len()) {
+            return Err(CallbackRefused::Credits);
+        }
+        self.in_flight.insert(xid, deadline);
+        let body = Body::Message { chunks: Chunks::default(), rpc };
+        let mut message = Vec::with_capacity(HEADER_BYTES_MIN + rpc.len());
+        encode(&Message { xid, credits: self.credits.wanted(), body }, &mut message);
+        Ok(message)
+    }
+
+    /// Takes the grant of a reply or an error. Returns false if no such callback is in flight.
+    pub(super) fn end(&mut self, xid: Xid, granted: u32) -> bool {
+        let is_known = self.in_flight.remove(&xid).is_some();
+        if is_known {
+            self.credits.take(granted);
+        }
+        is_known
+    }
+
+    /// Returns the next moment at which a callback runs out of time.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.in_flight.values().min().copied()
+    }
+
+    /// Removes a callback whose time has run out.
+    pub(super) fn overdue(&mut self, now: Moment) -> Option<Xid> {
+        let xid =
+            self.in_flight.iter().find(|(_, deadline)| **deadline <= now).map(|(xid, _)| *xid)?;
+        self.in_flight.remove(&xid);
+        Some(xid)
+    }
+}
