@@ -4,6 +4,7 @@
 //! clients of this machine with a port below 1024 are served.
 
 pub(crate) mod exports;
+mod ports;
 pub(crate) mod rpcbind;
 
 use std::collections::{BTreeSet, HashMap};
@@ -184,7 +185,7 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
         return Vec::new();
     }
     let entries = rules.exports.iter().flat_map(|export| &export.clients).chain(&rules.others);
-    let mut risks = Vec::new();
+    let mut risks = ports::risk(rules, ports::open_to_all()).into_iter().collect::<Vec<_>>();
     let mut places = BTreeSet::new();
     for entry in entries {
         let place = format!("{} ({})", entry.clients, entry.source);

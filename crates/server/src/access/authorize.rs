@@ -384,7 +384,8 @@ impl Origin {
     }
 
     /// Returns true if the origin is a network that contains this address.
-    pub(crate) fn has_address(&self, theirs: IpAddr) -> bool {
+    #[must_use]
+    pub fn has_address(&self, theirs: IpAddr) -> bool {
         match self {
             Self::Local => false,
             Self::Network { address, bits } => match (address, theirs) {
