@@ -89,6 +89,7 @@ impl Reload {
         let mut rules = access::rules(&new)?;
         rules.nfs = nfs::rules_at_reload(&new)?;
         let tls = tls(&new)?;
+        nfs::check_tls(&new, &rules.nfs, tls.as_ref())?;
         let version = self.server.read(rules, new.password_file.as_deref())?;
         self.server.apply(version);
         if let (Some(current), Some(tls)) = (&self.tls, &tls) {

@@ -265,13 +265,13 @@ fn check(arguments: &Arguments) -> Result<()> {
         }
     }
     nfs::config(arguments)?;
-    nfs::rules_at_start(arguments)?;
+    let nfs_rules = nfs::rules_at_start(arguments)?;
     unauthenticated::anonymous(arguments)?;
     for size in [&arguments.cache, &arguments.memory].into_iter().flatten() {
         bytes(size)?;
     }
     access::kerberos(arguments)?;
-    tls(arguments)?;
+    nfs::check_tls(arguments, &nfs_rules, tls(arguments)?.as_ref())?;
     reactors::of(arguments.reactors)?;
     if let Some(path) = &arguments.password_file {
         PasswordFile::load(path)?;
@@ -540,6 +540,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.access.nfs = nfs::rules_at_start(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
+    nfs::check_tls(arguments, &config.access.nfs, config.tls.as_ref())?;
     config.nfs = nfs::config(arguments)?;
     config.sessions.authentication.anonymous = unauthenticated::anonymous(arguments)?;
     config.one_time_user = unauthenticated::one_time_user(arguments)?;

@@ -67,7 +67,7 @@ pub use access::exports::compile::{CompiledExports, HostLookup, SystemLookup};
 pub use access::exports::export_path;
 pub use access::exports::options::ClientOptions;
 pub use access::exports::parse::{ExportsError, ExportsFile, ListedClient, ListedExport};
-pub use access::exports::rules::{NfsClients, NfsExport, NfsPeers, NfsRules};
+pub use access::exports::rules::{NfsClients, NfsExport, NfsPeers, NfsRules, TransportSecurity};
 pub use access::gss::{KerberosConfig, KerberosError};
 pub use access::live::{LiveVersion, Reloader};
 pub use access::one_time::OneTimeUser;

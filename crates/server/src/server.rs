@@ -87,9 +87,9 @@ impl Server {
         let nfs = match &config.nfs {
             Some(nfs) => {
                 let own = others.pop().ok_or(ServerError::Reactors { asked: 0 })?;
-                let front =
-                    Front::new(nfs, (own.interface.as_fd(), own.interface.waker()), &mut shared);
-                Some((own, front?))
+                let interface = (own.interface.as_fd(), own.interface.waker());
+                let front = Front::new(nfs, config.tls.clone(), interface, &mut shared)?;
+                Some((own, front))
             }
             None => None,
         };

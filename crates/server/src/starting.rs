@@ -75,6 +75,9 @@ pub(crate) fn start(
     );
     let kerberos = start_kerberos(config, &live)?;
     check_access(&config.access, &*store)?;
+    if config.nfs.is_some() {
+        config.access.nfs.check_tls(config.tls.as_ref()).map_err(ServerError::Access)?;
+    }
     let mut session_config = session_config(config, kerberos.as_deref());
     // With several reactors, a channel for RDMA reads could belong to another reactor than its
     // session, so such channels are turned off.

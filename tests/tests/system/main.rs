@@ -10,6 +10,9 @@ mod auth;
 mod batch;
 mod bind;
 mod bystander;
+#[allow(dead_code, reason = "shared with the tests of the transports")]
+#[path = "../../../crates/dat/tests/certificates/mod.rs"]
+mod certificates;
 mod chains;
 mod channels;
 mod data;
@@ -29,6 +32,7 @@ mod nfs_floods;
 mod nfs_restart;
 mod nfs_side;
 mod nfs_state;
+mod nfs_tls;
 mod odd_names;
 mod opens;
 mod procedures;
@@ -40,4 +44,5 @@ mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
+mod tunnel;
 mod undo;

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use dafs_dat::TlsServer;
 use dafs_server::{
     CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
-    SystemLookup, export_path,
+    SystemLookup, TransportSecurity, export_path,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,10 @@ pub(crate) struct NfsTable {
     /// client machine can open such a port and then act as any other user.
     #[arg(id = "nfs-any-port", long = "nfs-any-port")]
     pub any_port: bool,
+    /// Without an exports file, how connections of NFS clients are protected: none, tls, mtls, or
+    /// several with colons. The weakest is enough. TLS needs --tls-cert, and mtls --tls-client-ca.
+    #[arg(id = "nfs-xprtsec", long = "nfs-xprtsec", value_name = "KINDS")]
+    pub xprtsec: Option<String>,
     /// The contents of the exports file.
     #[arg(skip)]
     #[serde(skip)]
@@ -65,6 +70,7 @@ impl NfsTable {
             exports: self.exports.or(file.exports),
             from: if self.from.is_empty() { file.from } else { self.from },
             any_port: self.any_port || file.any_port,
+            xprtsec: self.xprtsec.or(file.xprtsec),
             listed: None,
         }
     }
@@ -72,10 +78,10 @@ impl NfsTable {
     /// Reads the exports file, if there is one.
     pub(crate) fn read(&mut self) -> Result<()> {
         let Some(path) = &self.exports else { return Ok(()) };
-        if !self.from.is_empty() || self.any_port {
+        if !self.from.is_empty() || self.any_port || self.xprtsec.is_some() {
             bail!(
-                "--exports and --nfs-from or --nfs-any-port exclude each other: write the clients \
-                and the option insecure into {}",
+                "--exports and --nfs-from, --nfs-any-port or --nfs-xprtsec exclude each other: \
+                write the clients and the options insecure and xprtsec= into {}",
                 path.display()
             );
         }
@@ -133,6 +139,7 @@ pub(crate) fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
         let origins = arguments.nfs.from.iter().map(|text| text.parse::<Origin>());
         let origins = origins.collect::<Result<Vec<_>, _>>().context("--nfs-from")?;
         let rules = NfsRules::for_all(origins, arguments.nfs.any_port);
+        let rules = rules.over(asked_for(&arguments.nfs)?);
         return Ok(CompiledExports { rules, unknown: Vec::new() });
     };
     let all = checks::all(arguments);
@@ -141,6 +148,24 @@ pub(crate) fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
     let names: HashMap<PathBuf, OsString> = named.collect();
     let export_of = |path: &Path| names.get(&checks::full(path))?.to_str().map(str::to_owned);
     Ok(file.compile(&SystemLookup, export_of)?)
+}
+
+/// Returns the least protection of connections without an exports file.
+fn asked_for(table: &NfsTable) -> Result<TransportSecurity> {
+    let text = table.xprtsec.as_deref().unwrap_or("none");
+    TransportSecurity::parse(text).map_err(|what| anyhow!("--nfs-xprtsec {text}: {what}"))
+}
+
+/// Checks that the server has the certificates that NFS clients need.
+pub(crate) fn check_tls(
+    arguments: &Arguments,
+    rules: &NfsRules,
+    tls: Option<&TlsServer>,
+) -> Result<()> {
+    match arguments.nfs.is_on() {
+        true => rules.check_tls(tls).map_err(|what| anyhow!(what)),
+        false => Ok(()),
+    }
 }
 
 /// Returns the rules for NFS clients at the start of a server. Hosts and netgroups that cannot be
@@ -232,14 +257,21 @@ pub(crate) fn mount_commands(
         IpAddr::V4(ip) => ip.to_string(),
     };
     let port = address.port();
+    let listed = arguments.nfs.listed().iter().take(1).flat_map(|export| &export.clients);
+    let listed = listed.map(|client| client.options.transport).min();
+    let least = listed.unwrap_or_else(|| asked_for(&arguments.nfs).unwrap_or_default());
+    let security = match least {
+        TransportSecurity::None => String::new(),
+        TransportSecurity::Tls | TransportSecurity::Mtls => format!(",xprtsec={least}"),
+    };
     let usual = if port == PORT { String::new() } else { format!(",port={port}") };
     let version_3 = match has_rpcbind {
         true => String::new(),
         false => format!(",port={port},mountport={port}"),
     };
     format!(
-        "nfs:   mount -t nfs -o vers=4.2{usual} {host}:{path} DIR\n\
-         nfs 3: mount -t nfs -o vers=3,proto=tcp,nolock{version_3} {host}:{path} DIR\n"
+        "nfs:   mount -t nfs -o vers=4.2{security}{usual} {host}:{path} DIR\n\
+         nfs 3: mount -t nfs -o vers=3,proto=tcp,nolock{security}{version_3} {host}:{path} DIR\n"
     )
 }
 

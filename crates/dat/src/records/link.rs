@@ -11,13 +11,17 @@ use rustix::io::Errno;
 use super::inbox::Inbox;
 use super::input::{Input, Sink};
 use super::outgoing::Outgoing;
+use super::secure::{self, Secure};
 use super::{LinkId, RecordEvent, SCRATCH_BYTES};
+use crate::{CertificateIdentity, TlsFailure, TlsServer};
 
 /// An open connection.
 pub(super) struct Link {
     pub id: LinkId,
     pub address: IpAddr,
     socket: OwnedFd,
+    /// The state of TLS. `None` for a plain connection.
+    tls: Option<Box<Secure>>,
     input: Input,
     pub inbox: Inbox,
     /// True if the connection is in the list of connections that take turns with their records.
@@ -44,6 +48,7 @@ impl Link {
             id,
             address,
             socket,
+            tls: None,
             input: Input::default(),
             inbox: Inbox::default(),
             is_ready: false,
@@ -93,14 +98,88 @@ impl Link {
         Ok(())
     }
 
+    /// Receives like [`Link::receive`], from a connection with TLS.
+    pub(super) fn receive_sealed(
+        &mut self,
+        own: &mut secure::Buffers,
+        buffers: &mut Vec<Vec<u8>>,
+        bytes_max: usize,
+    ) -> Result<(), &'static str> {
+        for _ in 0..READS_IN_TURN {
+            if !self.is_read() {
+                return Ok(());
+            }
+            let Self { tls: Some(tls), socket, inbox, input, .. } = self else { return Ok(()) };
+            let mut sink = Sink { inbox, buffers: &mut *buffers, bytes_max };
+            if !tls.receive(socket, own, &mut |plain| input.take(plain, &mut sink))? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts TLS. The peer must not have sent anything that was not handled yet, because such
+    /// bytes would be mistaken for bytes that TLS protects.
+    pub(super) fn start_tls(&mut self, server: &TlsServer) -> Result<(), &'static str> {
+        let has_more = !self.inbox.is_empty() || self.input.is_incomplete();
+        if has_more || self.ending.is_some() || self.tls.is_some() {
+            return Err("the peer did not wait for the answer to its request to start TLS");
+        }
+        let secure = Secure::answering(server, Instant::now());
+        self.tls = Some(Box::new(secure.map_err(|_| "TLS cannot be started")?));
+        Ok(())
+    }
+
+    /// Returns true if TLS has started.
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns the time at which a TLS handshake has begun that is not done.
+    pub(super) fn handshake_since(&self) -> Option<Instant> {
+        self.tls.as_ref()?.handshake_since()
+    }
+
+    /// Returns the identity in the peer's certificate, if any, once after the handshake is done.
+    pub(super) fn take_secured(&mut self) -> Option<Option<CertificateIdentity>> {
+        let tls = self.tls.as_mut()?;
+        tls.take_done().then(|| tls.identity())
+    }
+
+    /// Ends TLS before the socket is closed. Returns the reason if TLS has failed.
+    pub(super) fn part(&mut self) -> Option<TlsFailure> {
+        let tls = self.tls.as_mut()?;
+        tls.part(&self.socket);
+        tls.take_failure()
+    }
+
+    /// Returns the number of bytes, sealed or not, that the kernel has not accepted.
+    fn pending(&self) -> u64 {
+        self.outgoing.unsent() + self.tls.as_ref().map_or(0, |tls| tls.backlog() as u64)
+    }
+
+    /// Returns true if epoll must report when the socket accepts bytes.
+    fn wants_to_write(&self) -> bool {
+        match &self.tls {
+            None => self.outgoing.unsent() > 0,
+            // Replies wait for the end of the handshake.
+            Some(tls) if tls.handshake_since().is_some() => tls.backlog() > 0,
+            Some(_) => self.pending() > 0,
+        }
+    }
+
     /// Writes pending replies to the socket until the kernel accepts no more bytes.
     pub(super) fn transmit(
         &mut self,
+        own: &mut secure::Buffers,
         events: &mut VecDeque<RecordEvent>,
     ) -> Result<(), &'static str> {
-        let before = self.outgoing.unsent();
-        self.outgoing.write(self.socket.as_fd(), events)?;
-        let left = self.outgoing.unsent();
+        let before = self.pending();
+        match &mut self.tls {
+            None => self.outgoing.write(self.socket.as_fd(), events)?,
+            Some(tls) => tls.transmit(&self.socket, &mut self.outgoing, own, events)?,
+        }
+        let left = self.pending();
         if left == 0 {
             self.stalled_since = None;
             return Ok(());
@@ -114,7 +193,15 @@ impl Link {
 
     /// Returns true if the socket is read.
     fn is_read(&self) -> bool {
-        !self.is_paused && !self.inbox.is_full() && self.ending.is_none()
+        !self.is_paused
+            && !self.inbox.is_full()
+            && self.ending.is_none()
+            && self.tls.as_ref().is_none_or(|tls| tls.is_read())
+    }
+
+    /// Returns true if a part of a record has arrived.
+    fn is_incomplete(&self) -> bool {
+        self.input.is_incomplete() || self.tls.as_ref().is_some_and(|tls| tls.is_incomplete())
     }
 
     /// Adds the connection to the list of connections that take turns, if it has records.
@@ -146,7 +233,7 @@ impl Link {
     /// Updates the events that the epoll instance reports for the socket, and the time since which
     /// a record is incomplete. Must be called when the connection was read, written or paused.
     pub(super) fn update_interest(&mut self, epoll: &OwnedFd) {
-        self.incomplete_since = match self.is_read() && self.input.is_incomplete() {
+        self.incomplete_since = match self.is_read() && self.is_incomplete() {
             true => self.incomplete_since.or_else(|| Some(Instant::now())),
             false => None,
         };
@@ -155,7 +242,7 @@ impl Link {
         }
         let mut wanted = epoll::EventFlags::empty();
         wanted.set(epoll::EventFlags::IN, self.is_read());
-        wanted.set(epoll::EventFlags::OUT, self.outgoing.unsent() > 0);
+        wanted.set(epoll::EventFlags::OUT, self.wants_to_write());
         if wanted != self.interest {
             let data = epoll::EventData::new_u64(self.id.to_bits());
             // `epoll_ctl` fails only if the kernel has no memory. The next call of this function
@@ -170,7 +257,7 @@ impl Link {
 /// Returns the number of bytes that a read returned; `None` if no bytes have arrived.
 fn received(read: rustix::io::Result<usize>) -> Result<Option<usize>, &'static str> {
     match read {
-        Ok(0) => Err("the peer closed the connection"),
+        Ok(0) => Err(secure::CLOSED),
         Ok(count) => Ok(Some(count)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(_) => Err("the connection broke"),

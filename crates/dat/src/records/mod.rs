@@ -14,6 +14,7 @@
 //! - For each cookie of a reply there is one [`RecordEvent::Sent`], even if the connection breaks.
 //! - Records wait in the queue of their connection, whose length is limited. While the queue is
 //!   full, the connection is not read. The connections take turns, so that none delays the others.
+//! - A connection on which TLS was started (`secure`) sends and accepts only TLS from then on.
 //! - Nothing blocks except [`Records::wait`].
 
 mod datagrams;
@@ -23,6 +24,7 @@ mod inbox;
 mod input;
 mod link;
 mod outgoing;
+mod secure;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -38,6 +40,7 @@ use rustix::event::epoll;
 use self::datagrams::{Datagram, DatagramSocket};
 use self::link::Link;
 use crate::spare::Spare;
+use crate::{CertificateIdentity, TlsFailure, TlsServer};
 
 /// The limits that a [`Records`] enforces.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,11 @@ pub struct RecordsConfig {
     /// A connection is closed if its peer reads pending replies more slowly than 64 KiB/s for this
     /// time, or if a record is incomplete for this time.
     pub patience: Duration,
+    /// A connection is closed if its TLS handshake takes longer than this time.
+    pub handshake_patience: Duration,
+    /// The maximum number of TLS handshakes of one address that are in progress. Addresses count as
+    /// for `connections_per_address_max`.
+    pub handshakes_per_address_max: usize,
 }
 
 /// The identifier of a connection. It is never used for another connection.
@@ -76,6 +84,21 @@ pub enum RecordEvent {
         link: LinkId,
         /// The bytes of the record, without its marks.
         bytes: Vec<u8>,
+    },
+    /// A TLS handshake is done, so everything that follows is protected.
+    Secured {
+        /// The connection.
+        link: LinkId,
+        /// The identity in the peer's certificate, which was verified. `None` if the peer has shown
+        /// no certificate.
+        certificate: Option<CertificateIdentity>,
+    },
+    /// TLS has failed. The event [`RecordEvent::Closed`] of the connection follows.
+    TlsFailed {
+        /// The connection.
+        link: LinkId,
+        /// The reason.
+        failure: TlsFailure,
     },
     /// The memory of a reply is no longer in use: its bytes were given to the kernel, or the
     /// connection has ended.
@@ -131,6 +154,8 @@ pub struct Records {
     count: usize,
     /// The number of connections of each address.
     addresses: HashMap<IpAddr, usize>,
+    /// The number of TLS handshakes of each address that are in progress.
+    handshakes: HashMap<IpAddr, usize>,
     /// The number of connections that have ended, but whose records are not handled yet.
     ended: usize,
     /// The connections that have records in their queues and are not paused, in the order in which
@@ -146,6 +171,8 @@ pub struct Records {
     buffers: Vec<Vec<u8>>,
     /// The buffer into which all connections read.
     scratch: Box<[u8]>,
+    /// The buffers of connections with TLS.
+    secure: secure::Buffers,
 }
 
 impl LinkId {
@@ -202,6 +229,7 @@ impl Records {
             next: 1,
             count: 0,
             addresses: HashMap::new(),
+            handshakes: HashMap::new(),
             ended: 0,
             ready: VecDeque::new(),
             unsent: 0,
@@ -209,6 +237,7 @@ impl Records {
             events: VecDeque::new(),
             buffers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            secure: secure::Buffers::default(),
         })
     }
 
@@ -369,6 +398,38 @@ impl Records {
         }
     }
 
+    /// Sends a reply and then starts TLS: the peer begins the handshake when it has the reply.
+    /// [`RecordEvent::Secured`] reports the end of the handshake. Until then replies wait. Closes
+    /// the connection if the peer did not wait for the reply, or if too many handshakes are in
+    /// progress.
+    pub fn start_tls(&mut self, link: LinkId, server: &TlsServer, reply: &[u8]) {
+        let Some(open) = get(&mut self.links, link) else { return };
+        let network = network_of(open.address);
+        let of_network = self.handshakes.get(&network).copied().unwrap_or(0);
+        if of_network >= self.config.handshakes_per_address_max {
+            return self.close(link, "too many TLS handshakes of this address are in progress");
+        }
+        self.send(link, [Part::Bytes(reply)], []);
+        self.transmit(link);
+        let Some(open) = get(&mut self.links, link) else { return };
+        let started = match open.outgoing.unsent() {
+            0 => open.start_tls(server),
+            // Bytes of plain replies must not follow bytes of TLS.
+            _ => Err("the peer did not read its replies before it started TLS"),
+        };
+        match started {
+            Ok(()) => *self.handshakes.entry(network).or_default() += 1,
+            Err(reason) => self.close(link, reason),
+        }
+    }
+
+    /// Returns true if TLS was started on a connection.
+    #[must_use]
+    pub fn is_tls(&self, link: LinkId) -> bool {
+        let open = self.links.get(link.index()).and_then(Option::as_ref);
+        open.is_some_and(|open| open.id == link && open.is_tls())
+    }
+
     /// Returns the number of bytes of replies that the kernel has not accepted yet.
     #[must_use]
     pub fn unsent(&self, link: LinkId) -> u64 {
@@ -419,12 +480,13 @@ impl Records {
             self.unsent -= open.outgoing.unsent();
             open.outgoing.abandon(&mut self.events);
             self.ended -= usize::from(open.is_ending());
-            let address = network_of(open.address);
-            if let Some(count) = self.addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.addresses.remove(&address);
-                }
+            let network = network_of(open.address);
+            count_down(&mut self.addresses, network);
+            if open.handshake_since().is_some() {
+                count_down(&mut self.handshakes, network);
+            }
+            if let Some(failure) = open.part() {
+                self.events.push_back(RecordEvent::TlsFailed { link, failure });
             }
             self.free.push(link.index() as u32);
             self.count -= 1;
@@ -435,9 +497,12 @@ impl Records {
     /// Closes the connections whose peers read pending replies too slowly or do not complete a
     /// record. The caller must call this regularly, for example once a second.
     pub fn tick(&mut self, now: Instant) {
-        let patience = self.config.patience;
+        let RecordsConfig { patience, handshake_patience, .. } = self.config;
         let is_late = |since: Option<Instant>| since.is_some_and(|since| since + patience < now);
         let reason = |open: &Link| {
+            if open.handshake_since().is_some_and(|since| since + handshake_patience < now) {
+                return Some("the TLS handshake takes too long");
+            }
             if is_late(open.stalled_since) {
                 return Some("the peer does not read its replies");
             }
@@ -522,7 +587,18 @@ impl Records {
     fn receive(&mut self, link: LinkId) {
         let Self { epoll, links, ready, buffers, scratch, config, .. } = self;
         let Some(open) = get(links, link) else { return };
-        let received = open.receive(scratch, buffers, config.record_bytes_max);
+        let received = match open.is_tls() {
+            false => open.receive(scratch, buffers, config.record_bytes_max),
+            true => {
+                let received =
+                    open.receive_sealed(&mut self.secure, buffers, config.record_bytes_max);
+                if let Some(certificate) = open.take_secured() {
+                    self.events.push_back(RecordEvent::Secured { link, certificate });
+                    count_down(&mut self.handshakes, network_of(open.address));
+                }
+                received
+            }
+        };
         open.list_if_ready(ready);
         match received {
             Ok(()) => open.update_interest(epoll),
@@ -537,10 +613,10 @@ impl Records {
     }
 
     fn transmit(&mut self, link: LinkId) {
-        let Self { epoll, links, events, unsent, .. } = self;
+        let Self { epoll, links, events, unsent, secure, .. } = self;
         let Some(open) = get(links, link) else { return };
         let before = open.outgoing.unsent();
-        let transmitted = open.transmit(events);
+        let transmitted = open.transmit(secure, events);
         *unsent -= before - open.outgoing.unsent();
         match transmitted {
             Ok(()) => open.update_interest(epoll),
@@ -551,6 +627,16 @@ impl Records {
 
 fn get(links: &mut [Option<Link>], link: LinkId) -> Option<&mut Link> {
     links.get_mut(link.index())?.as_mut().filter(|open| open.id == link)
+}
+
+/// Counts down the entry of an address, and removes it when it is 0.
+fn count_down(counts: &mut HashMap<IpAddr, usize>, address: IpAddr) {
+    if let Some(count) = counts.get_mut(&address) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&address);
+        }
+    }
 }
 
 /// Returns the address for which connections are counted.

@@ -54,6 +54,21 @@ impl Outgoing {
         events: &mut VecDeque<RecordEvent>,
     ) -> Result<(), &'static str> {
         let written = self.stream.write(socket);
+        self.report(events);
+        written.map(drop).map_err(|_| "the connection broke")
+    }
+
+    /// Copies the next bytes into `room` and returns their number. The caller must send them before
+    /// anything else.
+    pub(super) fn take(&mut self, room: &mut [u8], events: &mut VecDeque<RecordEvent>) -> usize {
+        let count = self.stream.take(room);
+        self.report(events);
+        count
+    }
+
+    /// Reports the replies whose memory is no longer in use.
+    #[inline]
+    fn report(&mut self, events: &mut VecDeque<RecordEvent>) {
         let sent = self.stream.sent_total();
         while let Some((total, cookie)) = self.cookies.front().copied()
             && total <= sent
@@ -61,7 +76,6 @@ impl Outgoing {
             events.push_back(RecordEvent::Sent { cookie });
             self.cookies.pop_front();
         }
-        written.map(drop).map_err(|_| "the connection broke")
     }
 
     /// Drops all replies and reports their cookies.

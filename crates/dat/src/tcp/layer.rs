@@ -36,7 +36,7 @@ pub(super) enum Layer {
 
 /// The result of one step with the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The received bytes may allow another step.
     Again,
     /// Further steps need more bytes.
@@ -44,7 +44,7 @@ pub(super) enum Step {
 }
 
 /// The function that receives bytes of the stream.
-pub(super) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
+pub(crate) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), BreakReason>;
 
 /// Buffers that all connections of a thread share; each call has exclusive use of them.
 struct Buffers {
@@ -388,7 +388,7 @@ fn write_records(
 
 /// Reads and discards pending input. Closing a socket with unread input would send a reset, which
 /// could overtake the last sent data.
-pub(super) fn drain(socket: &OwnedFd) {
+pub(crate) fn drain(socket: &OwnedFd) {
     let mut rest = [0; 4096];
     for _ in 0..DRAINS_MAX {
         if !matches!(receive(socket, &mut rest), Ok(Some(1..))) {
@@ -398,7 +398,7 @@ pub(super) fn drain(socket: &OwnedFd) {
 }
 
 /// Receives pending data. Returns `None` if no data has arrived, and 0 at the end of the stream.
-pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
+pub(crate) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>, BreakReason> {
     loop {
         match rustix::net::recv(socket, &mut *room, RecvFlags::DONTWAIT) {
             Ok((count, _)) => return Ok(Some(count)),
@@ -412,10 +412,10 @@ pub(super) fn receive(socket: &OwnedFd, room: &mut [u8]) -> Result<Option<usize>
 /// The type byte of a handshake record. Every TLS connection begins with it, and no MPA frame does.
 pub(super) const HANDSHAKE_RECORD: u8 = 0x16;
 /// The number of bytes of the stream that are sealed together, which fill four records.
-pub(super) const PLAIN_BYTES_MAX: usize = 64 << 10;
+pub(crate) const PLAIN_BYTES_MAX: usize = 64 << 10;
 /// The maximum length in bytes of a partly received handshake message, including certificates. A
 /// record has at most a quarter of this length.
-pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
+pub(crate) const HELD_BYTES_MAX: usize = 64 << 10;
 /// The number of bytes for one read from the socket, including an incomplete record.
 const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
 /// The minimum number of bytes to join. Half of it is sufficient for a header and a trailer.

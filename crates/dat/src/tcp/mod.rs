@@ -17,7 +17,7 @@
 
 mod establish;
 mod expect;
-mod layer;
+pub(crate) mod layer;
 mod listener;
 mod options;
 mod outgoing;
@@ -25,10 +25,10 @@ mod place;
 mod plan;
 mod receive;
 #[cfg(feature = "tls")]
-mod records;
+pub(crate) mod records;
 #[cfg(not(feature = "tls"))]
 #[path = "no_records.rs"]
-mod records;
+pub(crate) mod records;
 mod segments;
 mod transmit;
 

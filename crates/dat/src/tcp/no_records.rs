@@ -9,7 +9,7 @@ use super::layer::{Deliver, Step};
 use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 
 /// The TLS records of one connection, of which there are none.
-pub(super) struct Records {
+pub(crate) struct Records {
     pub has_ended: bool,
     pub is_ending: bool,
     never: Infallible,
@@ -23,6 +23,15 @@ impl Records {
     /// Never called, because no server with TLS can be created in this build.
     pub(crate) fn answering(_server: &TlsServer) -> Result<Self, TlsFailure> {
         Err(TlsFailure::NotSpoken)
+    }
+
+    /// Never called, because no server with TLS can be created in this build.
+    pub(crate) fn answering_rpc(_server: &TlsServer) -> Result<Self, TlsFailure> {
+        Err(TlsFailure::NotSpoken)
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match self.never {}
     }
 
     pub(crate) fn begin(

@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::net::{SendFlags, Shutdown};
+use rustls::ServerConfig;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
@@ -28,7 +29,7 @@ use crate::tls::failure_of;
 use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer, TlsTarget};
 
 /// The TLS state and buffers of one connection.
-pub(super) struct Records {
+pub(crate) struct Records {
     side: Side,
     /// The received bytes that form no complete record yet.
     held: Vec<u8>,
@@ -72,8 +73,16 @@ impl Records {
     }
 
     /// Creates the records of the accepting side.
-    pub(super) fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
-        let config = Arc::clone(&server.current().config);
+    pub(crate) fn answering(server: &TlsServer) -> Result<Self, TlsFailure> {
+        Self::answering_as(Arc::clone(&server.current().config))
+    }
+
+    /// Creates the records of the accepting side of a connection that carries ONC RPC.
+    pub(crate) fn answering_rpc(server: &TlsServer) -> Result<Self, TlsFailure> {
+        Self::answering_as(Arc::clone(&server.current().rpc))
+    }
+
+    fn answering_as(config: Arc<ServerConfig>) -> Result<Self, TlsFailure> {
         let connection = UnbufferedServerConnection::new(config).map_err(failure_of)?;
         Ok(Self::new(Side::Server(Box::new(connection))))
     }
@@ -99,20 +108,25 @@ impl Records {
         self.flush(socket).map(|_| ())
     }
 
+    /// Returns true until the handshake is done.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.common().is_handshaking()
+    }
+
     /// Returns the identity that the peer has proved, once the handshake is done.
-    pub(super) fn identity(&self) -> Option<CertificateIdentity> {
+    pub(crate) fn identity(&self) -> Option<CertificateIdentity> {
         CertificateIdentity::of(self.common().peer_certificates()?.first()?)
     }
 
     // ---- in -------------------------------------------------------------------
 
     /// Returns the number of held bytes of the peer.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
 
     /// Moves the held bytes to the start of a buffer. Returns their number.
-    pub(super) fn unhold(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn unhold(&mut self, buffer: &mut [u8]) -> usize {
         let count = self.held.len();
         buffer[..count].copy_from_slice(&self.held);
         self.held.clear();
@@ -120,14 +134,14 @@ impl Records {
     }
 
     /// Stores bytes that form no complete record, or that are left when the connection ends.
-    pub(super) fn hold(&mut self, bytes: &[u8]) {
+    pub(crate) fn hold(&mut self, bytes: &[u8]) {
         self.held.clear();
         self.held.extend_from_slice(bytes);
     }
 
     /// Performs one step with the received bytes. Returns how many of them were used, and the
     /// result.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         bytes: &mut [u8],
         deliver: Deliver<'_>,
@@ -211,7 +225,7 @@ impl Records {
     // ---- out ------------------------------------------------------------------
 
     /// Returns the number of bytes that the socket has not accepted.
-    pub(super) fn unsent(&self) -> usize {
+    pub(crate) fn unsent(&self) -> usize {
         self.unsent.len() - self.sent
     }
 
@@ -221,7 +235,7 @@ impl Records {
     }
 
     /// Sends the bytes that the socket has not accepted. Returns true if it accepts no more.
-    pub(super) fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
+    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         while self.has_unsent() {
             let count = send(socket, &self.unsent[self.sent..])?;
             if count == 0 {
@@ -238,7 +252,7 @@ impl Records {
 
     /// Seals at most [`PLAIN_BYTES_MAX`] bytes of the stream into records and sends them. Returns
     /// true if the socket accepts no more.
-    pub(super) fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
+    pub(crate) fn say(&mut self, socket: &OwnedFd, plain: &[u8]) -> Result<bool, BreakReason> {
         SEALED.with_borrow_mut(|sealed| {
             let length = self.seal(plain, sealed)?;
             let sealed = &sealed[..length];
@@ -313,7 +327,7 @@ impl Records {
 
     /// Sends the close_notify and other pending output, as far as the socket accepts it without
     /// blocking. Then shuts down the sending direction.
-    pub(super) fn part(&mut self, socket: &OwnedFd) {
+    pub(crate) fn part(&mut self, socket: &OwnedFd) {
         let mut goodbye = [0; GOODBYE_BYTES_MAX];
         let said = self.write_traffic(|writer| match writer {
             Writer::Client(mut writer) => writer.queue_close_notify(&mut goodbye),

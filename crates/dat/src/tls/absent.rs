@@ -46,6 +46,12 @@ impl TlsServer {
         match self.never {}
     }
 
+    /// Returns true if clients can present certificates.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        match self.never {}
+    }
+
     /// Returns the names in this side's own certificate.
     #[must_use]
     pub fn identity(&self) -> Arc<CertificateIdentity> {

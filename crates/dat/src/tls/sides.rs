@@ -27,6 +27,10 @@ pub struct TlsServer {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
+    /// The same configuration for connections that carry records of ONC RPC.
+    pub(crate) rpc: Arc<ServerConfig>,
+    /// True if clients can present certificates.
+    asks_clients: bool,
     /// True if connections without TLS are refused.
     required: bool,
     identity: Arc<CertificateIdentity>,
@@ -71,6 +75,12 @@ impl TlsServer {
     /// Returns true if connections without TLS are refused.
     pub(crate) fn is_required(&self) -> bool {
         self.current().required
+    }
+
+    /// Returns true if clients can present certificates, because there are authorities for them.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.current().asks_clients
     }
 
     /// Returns the names in this side's own current certificate.
@@ -119,7 +129,15 @@ impl Loaded {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), required: files.required, identity })
+        let mut rpc = config.clone();
+        rpc.alpn_protocols = vec![RPC_PROTOCOL.to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            rpc: Arc::new(rpc),
+            asks_clients: !matches!(files.clients, ClientCertificates::Unasked),
+            required: files.required,
+            identity,
+        })
     }
 }
 
@@ -215,3 +233,5 @@ const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 /// immediately, and a certificate of this server cannot be misused for connections of another
 /// protocol.
 const PROTOCOL: &[u8] = b"iwarp";
+/// The application protocol of connections that carry records of ONC RPC (RFC 9289 section 8.2).
+const RPC_PROTOCOL: &[u8] = b"sunrpc";

@@ -6,7 +6,8 @@
 //! - `revoked`: memory is invalidated meanwhile.
 //! - `setup`: MPA start-up frames over a plain socket; `frames`: the length of frames.
 //! - `crowd`: many connections at once; `shared`: the same for interfaces that share them.
-//! - `records`: connections that carry records instead of DAFS messages.
+//! - `records`: connections that carry records instead of DAFS messages; `secure_records`: the same
+//!   with TLS.
 //! - `tls`: authentication by certificates, and hostile peers.
 //!
 //! `peer` is the peer of `growing`, `awaited` and `revoked`.
@@ -23,6 +24,7 @@ mod peer;
 mod ready;
 mod records;
 mod revoked;
+mod secure_records;
 mod setup;
 mod shared;
 mod tls;

@@ -8,25 +8,27 @@ use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_memory::{Memory, Pages};
 
 /// The longest that a test waits for an event. It tells a hang from slow work.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn config() -> RecordsConfig {
+pub(crate) fn config() -> RecordsConfig {
     RecordsConfig {
         record_bytes_max: 1 << 20,
         connections_max: 4,
         connections_per_address_max: 4,
         patience: PATIENCE,
+        handshake_patience: PATIENCE,
+        handshakes_per_address_max: 4,
     }
 }
 
-fn listening(config: RecordsConfig) -> (Records, SocketAddr) {
+pub(crate) fn listening(config: RecordsConfig) -> (Records, SocketAddr) {
     let mut records = Records::new(config).expect("an epoll instance can be created");
     let address = records.listen("127.0.0.1:0".parse().unwrap()).expect("loopback can be used");
     (records, address)
 }
 
 /// Returns the next event.
-fn next(records: &mut Records) -> RecordEvent {
+pub(crate) fn next(records: &mut Records) -> RecordEvent {
     let begin = Instant::now();
     loop {
         if let Some(event) = records.next_event() {
@@ -37,7 +39,7 @@ fn next(records: &mut Records) -> RecordEvent {
     }
 }
 
-fn opened(records: &mut Records) -> LinkId {
+pub(crate) fn opened(records: &mut Records) -> LinkId {
     match next(records) {
         RecordEvent::Opened { link, .. } => link,
         other => panic!("{other:?}"),
@@ -58,7 +60,7 @@ fn closed(records: &mut Records, link: LinkId) -> &'static str {
     }
 }
 
-fn record(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn record(bytes: &[u8]) -> Vec<u8> {
     let mark = (1 << 31) | bytes.len() as u32;
     [&mark.to_be_bytes(), bytes].concat()
 }

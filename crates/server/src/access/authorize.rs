@@ -18,7 +18,7 @@ use dafs_store::ExportTerms;
 use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
-use crate::access::exports::rules::{NfsPeer, NfsRules};
+use crate::access::exports::rules::{NfsPeer, NfsRules, TransportSecurity};
 
 /// All access rules of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,6 +179,8 @@ pub(crate) enum Refused {
         (--nfs-any-port)"
     )]
     Port { entry: String },
+    #[error("the entry for it ({entry}) asks for TLS; the client must mount with xprtsec={needed}")]
+    Transport { entry: String, needed: TransportSecurity },
 }
 
 impl Default for AccessRules {
@@ -258,10 +260,14 @@ impl AccessRules {
         };
         let verdict = self.judge(&facts, &Principal::Anonymous, AuthType::None, exports)?;
         let mut terms = verdict.terms;
-        let mut by_port = None;
+        let (mut by_port, mut by_transport) = (None, None);
         for (name, terms) in exports.iter().zip(&mut terms) {
             let entry = name.to_str().and_then(|name| self.nfs.entry(name, peer));
             match entry.filter(|_| terms.is_visible) {
+                Some(entry) if !entry.takes_transport_of(peer) => {
+                    terms.is_visible = false;
+                    by_transport.get_or_insert_with(|| (entry.place(), entry.transport));
+                }
                 Some(entry) if entry.takes_port_of(peer) => {
                     self.restrict(name, &facts, &entry.terms, terms);
                 }
@@ -272,10 +278,11 @@ impl AccessRules {
                 None => terms.is_visible = false,
             }
         }
-        match (terms.iter().any(|terms| terms.is_visible), by_port) {
-            (true, _) => Ok(terms),
-            (false, Some(entry)) => Err(Refused::Port { entry }),
-            (false, None) => Err(Refused::NoExport),
+        match (terms.iter().any(|terms| terms.is_visible), by_port, by_transport) {
+            (true, _, _) => Ok(terms),
+            (false, Some(entry), _) => Err(Refused::Port { entry }),
+            (false, None, Some((entry, needed))) => Err(Refused::Transport { entry, needed }),
+            (false, None, None) => Err(Refused::NoExport),
         }
     }
 

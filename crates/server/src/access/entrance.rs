@@ -104,6 +104,12 @@ impl Entrance {
         self.live.rules().judge_nfs(peer, &self.export_names)
     }
 
+    /// Returns true if an NFS client does not see the exports at a path only because TLS does not
+    /// protect its connection. `component` is the first component of the path.
+    pub(crate) fn hides(&self, component: &[u8], peer: &NfsPeer) -> bool {
+        self.live.rules().nfs.hides(&self.export_names, component, peer)
+    }
+
     /// Returns the names of the exports.
     pub(crate) fn export_names(&self) -> &[OsString] {
         &self.export_names

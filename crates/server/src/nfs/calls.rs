@@ -142,8 +142,13 @@ impl Calls {
 
 /// Writes the header of the reply to a call that is executed. The caller appends the results.
 pub(super) fn begin(writer: &mut Writer, xid: u32) {
+    begin_verified(writer, xid, Auth::NONE);
+}
+
+/// Writes the header like [`begin`], with a verifier.
+pub(super) fn begin_verified(writer: &mut Writer, xid: u32, verifier: Auth<'_>) {
     writer.clear();
-    rpc::encode_reply(xid, rpc::success(Auth::NONE), writer);
+    rpc::encode_reply(xid, rpc::success(verifier), writer);
 }
 
 /// Writes the reply to a call that was accepted but not executed.

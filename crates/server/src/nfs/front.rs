@@ -7,15 +7,18 @@
 //! - The unsent bytes of all connections pin at most about half of the cache.
 //! - A turn executes a limited number of calls and starts none after a limited time, so that other
 //!   reactors can also take turns.
+//! - Once a client was told to start TLS, every byte of its connection belongs to TLS.
 //! - A client that no rule lets in keeps a connection only for a limited time.
+
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use dafs_dat::Waker;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
+use dafs_dat::{TlsServer, Waker};
 use dafs_filer::ClientKey;
 use dafs_files::defect::Defect;
 use dafs_journal::RecordNumber;
@@ -23,7 +26,7 @@ use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
 use dafs_nfs_wire::nfs4;
 use dafs_nfs_wire::nfsacl3::NFSACL3;
-use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call};
+use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call, flavor};
 use dafs_nfs_wire::xdr::{Piece, Reader, Writer};
 use dafs_types::Credentials;
 
@@ -34,7 +37,7 @@ use super::side::{self, Side};
 use super::users::{User, Users};
 use super::v4::Sender;
 use super::{mount, v3, v4};
-use crate::access::exports::rules::NfsPeer;
+use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult, GuestResults};
 use crate::meter::nfs::NfsClientNumbers;
@@ -46,6 +49,8 @@ use crate::requests::respond::ReplyStatus;
 /// The state of the service for NFS clients.
 pub(crate) struct Front {
     records: Records,
+    /// The certificates for clients that start TLS. `None` if the server has none.
+    tls: Option<TlsServer>,
     links: Vec<Option<Link>>,
     /// The connections that are paused.
     paused: Vec<LinkId>,
@@ -66,6 +71,8 @@ struct Link {
     /// The facts about the client. `None` while its name is looked up; the server does not read
     /// from the connection then.
     peer: Option<NfsPeer>,
+    /// The protection of the connection.
+    security: TransportSecurity,
     /// True if the rules let the client see an export. An NFS client states the ids of its users
     /// without proof, so the server answers no calls of other clients.
     is_let_in: bool,
@@ -82,6 +89,7 @@ impl Front {
     /// Listens at the configured addresses. Calls are executed once the reactor runs.
     pub(crate) fn new(
         config: &NfsConfig,
+        tls: Option<TlsServer>,
         (interface, waker): (BorrowedFd<'_>, Waker),
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
@@ -91,6 +99,8 @@ impl Front {
             connections_max: CONNECTIONS_MAX,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             patience: PATIENCE,
+            handshake_patience: HANDSHAKE_PATIENCE,
+            handshakes_per_address_max: HANDSHAKES_PER_ADDRESS_MAX,
         };
         let mut records = Records::new(limits).map_err(system("creating the NFS interface"))?;
         records.watch(interface).map_err(system("watching the transport interface"))?;
@@ -103,6 +113,7 @@ impl Front {
         }
         Ok(Self {
             records,
+            tls,
             links: Vec::new(),
             paused: Vec::new(),
             users: Users::new(waker),
@@ -181,6 +192,12 @@ impl Front {
                     if served >= CALLS_IN_TURN || begin.elapsed() >= TURN_MAX {
                         return true;
                     }
+                }
+                RecordEvent::Secured { link, certificate } => {
+                    self.on_secured(reactor, link, certificate.as_ref());
+                }
+                RecordEvent::TlsFailed { link, failure } => {
+                    self.on_tls_failed(reactor, link, &failure);
                 }
                 RecordEvent::Sent { cookie } => reactor.on_loan_done(Cookie::unpack(cookie)),
                 RecordEvent::Closed { link, reason } => {
@@ -281,6 +298,7 @@ impl Front {
             address,
             is_datagram,
             peer: None,
+            security: TransportSecurity::None,
             is_let_in: false,
             calls: (0, 0),
             waiting: 0,
@@ -306,8 +324,9 @@ impl Front {
     /// Decides whether the rules let the client of a connection see an export. While the client's
     /// name is looked up, the server does not read from the connection.
     fn judge(&mut self, reactor: &mut Reactor<'_>, id: LinkId) {
-        let Some(address) = self.link(id).map(|link| link.address) else { return };
-        let peer = self.users.peer_at(address);
+        let Some(link) = self.link(id) else { return };
+        let (address, security) = (link.address, link.security);
+        let peer = self.users.peer_at(address, security);
         let is_let_in = peer.as_ref().is_some_and(|peer| Users::lets_in(reactor.shared, peer));
         if let Some(link) = self.link(id) {
             (link.peer, link.is_let_in) = (peer, is_let_in);
@@ -425,6 +444,9 @@ impl Front {
             calls::fail(&mut self.writer, xid, calls::mismatch(versions.0, versions.1));
             return self.send(reactor, link, &[]);
         }
+        if call.credential.flavor == flavor::TLS {
+            return self.on_tls_probe(reactor, link, call);
+        }
         if call.procedure == 0 {
             // Every client gets a reply to NULL, with which clients test whether the server runs.
             match call.credential.credential() {
@@ -476,7 +498,9 @@ impl Front {
             }
         }
         if call.program == MOUNT3.number {
-            let progress = mount::serve(&mut self.desk(), reactor, id, call.procedure, reader);
+            let Some(peer) = self.link(link).and_then(|link| link.peer.clone()) else { return };
+            let who = (id, &peer);
+            let progress = mount::serve(&mut self.desk(), reactor, who, call.procedure, reader);
             return self.follow(reactor, id, progress, &[]);
         }
         if call.program == NFSACL3.number {
@@ -628,6 +652,10 @@ const CONNECTIONS_MAX: usize = 4096;
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 1024;
 /// The time for which a client may read replies too slowly or leave a call incomplete.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum time of a TLS handshake.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum number of TLS handshakes of one client machine that are in progress.
+const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// The time for which a client that no rule lets in may stay connected. In this time it can ask
 /// whether the server runs and which exports it would see.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(10);

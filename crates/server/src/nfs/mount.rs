@@ -19,7 +19,7 @@ use crate::reactor::Reactor;
 pub(super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
-    id: CallId,
+    (id, peer): (CallId, &NfsPeer),
     procedure: u32,
     reader: &mut Reader<'_>,
 ) -> Progress {
@@ -33,7 +33,7 @@ pub(super) fn serve(
     };
     calls::begin(desk.writer, id.xid);
     match arguments {
-        Arguments::Mnt(path) => match find(reactor, id, path.0) {
+        Arguments::Mnt(path) => match find(reactor, (id, peer), path.0) {
             Ok(handle) => {
                 let flavors = Inline::new(&[flavor::SYS]).unwrap_or_default();
                 let mounted = Mounted { handle: Opaque(&handle.0), flavors };
@@ -55,7 +55,11 @@ pub(super) fn serve(
 
 /// Returns the handle of the directory at a path, which starts at the root of the exports that the
 /// user sees.
-fn find(reactor: &mut Reactor<'_>, id: CallId, path: &[u8]) -> Result<FileHandle, MountStatus> {
+fn find(
+    reactor: &mut Reactor<'_>,
+    (id, peer): (CallId, &NfsPeer),
+    path: &[u8],
+) -> Result<FileHandle, MountStatus> {
     let guest = reactor.shared.channels.guests().get(id.user).ok_or(MountStatus::Acces)?;
     let by = guest.caller();
     let root = by.store().root(&by).map_err(status_of)?;
@@ -67,6 +71,9 @@ fn find(reactor: &mut Reactor<'_>, id: CallId, path: &[u8]) -> Result<FileHandle
     let PathLookup { handle, attributes, error, .. } =
         reactor.files().walk(&by, &root.handle, &names);
     if let Some(error) = error {
+        if names.first().is_some_and(|name| reactor.shared.entrance.hides(name, peer)) {
+            return Err(MountStatus::Acces);
+        }
         return Err(status_of(error));
     }
     let kind = attributes.map_or(ObjectType::Directory, |attributes| attributes.kind);
@@ -94,8 +101,8 @@ pub(super) fn list_exports(
     peer: Option<&NfsPeer>,
 ) {
     calls::begin(writer, xid);
-    // The port of the client does not matter for the list.
-    let peer = peer.map(|peer| NfsPeer { is_privileged: true, ..peer.clone() });
+    // The port of the client and the protection of the connection do not matter for the list.
+    let peer = peer.map(NfsPeer::at_best);
     let entrance = &reactor.shared.entrance;
     let terms = peer.as_ref().and_then(|peer| entrance.judge_nfs(peer).ok()).unwrap_or_default();
     let names = entrance.export_names();

@@ -15,7 +15,7 @@ use dafs_types::{Credentials, QuickMap};
 
 use super::names::Names;
 use crate::access::authorize::AccessRules;
-use crate::access::exports::rules::NfsPeer;
+use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::reactor::Shared;
 
 /// The admitted users of NFS clients.
@@ -74,10 +74,14 @@ impl Users {
         self.changes
     }
 
-    /// Returns the facts about the client at an address. `None` while its name is looked up.
-    pub(super) fn peer_at(&mut self, address: SocketAddr) -> Option<NfsPeer> {
+    /// Returns the facts about the client of a connection. `None` while its name is looked up.
+    pub(super) fn peer_at(
+        &mut self,
+        address: SocketAddr,
+        security: TransportSecurity,
+    ) -> Option<NfsPeer> {
         let needs_name = self.rules.as_ref().is_some_and(|rules| rules.nfs.needs_names());
-        let peer = NfsPeer::of(address, None);
+        let peer = NfsPeer { security, ..NfsPeer::of(address, None) };
         if !needs_name {
             return Some(peer);
         }

@@ -1,9 +1,6 @@
 //! Tests which clients are admitted, as which user, and to what: rules, trusted clients, Kerberos.
 
 mod acting;
-#[path = "../../../../crates/dat/tests/certificates/mod.rs"]
-#[allow(dead_code, reason = "shared with tests that need more of it")]
-mod certificates;
 mod guessing;
 mod kerberos;
 mod returning;

@@ -5,8 +5,8 @@ use dafs_dat::ClientCertificates;
 use dafs_server::{ConnectRule, Peers, TransportKind};
 use dafs_types::AuthType;
 
-use super::certificates::{Authority, server_of};
 use super::{passwords, try_connect};
+use crate::certificates::{Authority, server_of};
 use crate::fixture::{Fixture, Transport};
 
 /// Returns options for TLS with a certificate for a name, or without one.

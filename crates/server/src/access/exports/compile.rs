@@ -70,6 +70,7 @@ impl ExportsFile {
                         who,
                         terms,
                         any_port: client.options.any_port,
+                        transport: client.options.transport,
                         clients: client.name.to_string(),
                         source: format!("{}:{}", self.file, client.line),
                     }),
@@ -164,6 +165,8 @@ fn hosts_of(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::access::exports::rules::NfsPeer;
 
@@ -194,7 +197,7 @@ mod tests {
 
     fn entry(compiled: &CompiledExports, address: &str, host: Option<&str>) -> Option<String> {
         let (address, host) = (address.parse().unwrap(), host.map(Arc::from));
-        let peer = NfsPeer { address, is_privileged: true, host };
+        let peer = NfsPeer::of(SocketAddr::new(address, 1), host);
         let found = compiled.rules.entry("/srv", &peer);
         found.map(|entry| entry.clients.clone())
     }

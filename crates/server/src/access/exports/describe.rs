@@ -1,7 +1,7 @@
 //! Describes the rules for NFS clients as text, for `dafs exports`.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
 use dafs_store::ExportTerms;
@@ -29,7 +29,7 @@ fn of_client(rules: &AccessRules, names: &[OsString], address: IpAddr) -> Vec<St
         true => confirmed_name(address, &SystemLookup),
         false => None,
     };
-    let peer = NfsPeer { address, is_privileged: true, host };
+    let peer = NfsPeer::of(SocketAddr::new(address, 0), host).at_best();
     let terms = match rules.judge_nfs(&peer, names) {
         Ok(terms) => terms,
         Err(refusal) => return vec![format!("{address} is not served: {refusal}")],
@@ -47,7 +47,8 @@ fn options(terms: &ExportTerms, entry: &NfsClients) -> String {
     let squash = option_of(terms.squash);
     let port = if entry.any_port { "insecure" } else { "secure" };
     let (uid, gid) = (terms.anonymous.uid(), terms.anonymous.gid());
-    format!("{access},{squash},{port},anonuid={uid},anongid={gid}")
+    let transport = entry.transport.option();
+    format!("{access},{squash},{port}{transport},anonuid={uid},anongid={gid}")
 }
 
 fn of_export(rules: &AccessRules, name: &OsString) -> Vec<String> {
@@ -58,5 +59,25 @@ fn of_export(rules: &AccessRules, name: &OsString) -> Vec<String> {
     match clients.is_empty() {
         true => vec![format!("/{name} no NFS client")],
         false => clients.iter().map(|entry| format!("/{name} {entry}")).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::exports::rules::{NfsRules, TransportSecurity};
+
+    #[test]
+    fn the_protection_that_a_client_needs_is_shown() {
+        for (least, shown) in [
+            (TransportSecurity::None, "secure,anonuid"),
+            (TransportSecurity::Mtls, "secure,xprtsec=mtls,anonuid"),
+        ] {
+            let nfs = NfsRules::default().over(least);
+            let rules = AccessRules { nfs, ..AccessRules::default() };
+            let client = Some("127.0.0.1".parse().unwrap());
+            let lines = describe(&rules, &["pub".into()], client);
+            assert!(lines.len() == 1 && lines[0].contains(shown), "{lines:?}");
+        }
     }
 }

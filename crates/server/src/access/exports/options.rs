@@ -5,6 +5,8 @@
 use dafs_store::local::Squash;
 use dafs_types::Credentials;
 
+use super::rules::TransportSecurity;
+
 /// The terms on which a client of an exports file uses an export. The defaults are those of
 /// exports(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct ClientOptions {
     pub anonymous_gid: Option<u32>,
     /// True if the client may use ports of 1024 and above, which any user of its machine can open.
     pub any_port: bool,
+    /// The least protection of the client's connections.
+    pub transport: TransportSecurity,
     /// True if clients may enter file systems that are mounted beneath the export.
     pub cross_mounts: bool,
     /// The options that are known but have no effect on this server.
@@ -41,6 +45,7 @@ impl Default for ClientOptions {
             anonymous_uid: None,
             anonymous_gid: None,
             any_port: false,
+            transport: TransportSecurity::None,
             cross_mounts: false,
             ignored: Vec::new(),
             applies: true,
@@ -98,9 +103,9 @@ impl ClientOptions {
             ("anonuid", Some(value)) => self.anonymous_uid = Some(id(option, value)?),
             ("anongid", Some(value)) => self.anonymous_gid = Some(id(option, value)?),
             ("crossmnt", None) => self.cross_mounts = true,
-            ("xprtsec", Some(value)) if value.split(':').any(|kind| kind == "none") => {}
-            ("xprtsec", Some(_)) => {
-                return Err(format!("{option}: NFS over TLS is not served; write xprtsec=none"));
+            ("xprtsec", Some(value)) => {
+                let least = TransportSecurity::parse(value);
+                self.transport = least.map_err(|what| format!("{option}: {what}"))?;
             }
             ("mp" | "mountpoint", _) => {
                 return Err(format!(
@@ -209,8 +214,17 @@ mod tests {
     }
 
     #[test]
+    fn the_weakest_protection_that_is_listed_is_enough() {
+        assert_eq!(options("").unwrap().transport, TransportSecurity::None);
+        assert_eq!(options("xprtsec=tls:mtls").unwrap().transport, TransportSecurity::Tls);
+        assert_eq!(options("xprtsec=mtls,rw").unwrap().transport, TransportSecurity::Mtls);
+    }
+
+    #[test]
     fn what_would_restrict_clients_is_never_ignored() {
-        for text in ["mp", "mountpoint=/x", "refer=/a@b", "xprtsec=tls", "rq", "fsid", "ro=1"] {
+        for text in
+            ["mp", "mountpoint=/x", "refer=/a@b", "xprtsec=ssl", "xprtsec", "rq", "fsid", "ro=1"]
+        {
             assert!(options(text).is_err(), "{text}");
         }
         for text in ["anonuid=x", "anongid=4294967295", "anonuid=-1"] {

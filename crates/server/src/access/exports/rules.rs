@@ -4,10 +4,13 @@
 //! that name a client, the first one decides; the entries are sorted by the rank that exports(5)
 //! gives to kinds of clients.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use dafs_dat::TlsServer;
 use dafs_store::local::Squash;
 
 use super::clients::is_like;
@@ -41,10 +44,25 @@ pub struct NfsClients {
     /// True if clients are served whatever their port is. False if only clients with a port below
     /// 1024 are served, because any user of a machine can open the other ports.
     pub any_port: bool,
+    /// The least protection of the connections of these clients.
+    pub transport: TransportSecurity,
     /// The clients as written in the entry.
     pub clients: String,
     /// The place of the entry: a file and a line, or a flag.
     pub source: String,
+}
+
+/// The protection of a connection by TLS, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TransportSecurity {
+    /// The connection is plain.
+    #[default]
+    None,
+    /// TLS protects the connection. The client has shown no certificate.
+    Tls,
+    /// TLS protects the connection. The client has shown a certificate of an authority that the
+    /// server knows.
+    Mtls,
 }
 
 /// The NFS clients that an entry names.
@@ -65,6 +83,8 @@ pub(crate) struct NfsPeer {
     pub address: IpAddr,
     /// True if the client's port is below 1024.
     pub is_privileged: bool,
+    /// The protection of the client's connection.
+    pub security: TransportSecurity,
     /// The confirmed name of the client's machine. `None` if it is unknown or no rule needs it.
     pub host: Option<Arc<str>>,
 }
@@ -94,10 +114,53 @@ impl NfsRules {
         Self { exports: Vec::new(), others: vec![clients] }
     }
 
+    /// Sets the least protection of connections in all entries.
+    #[must_use]
+    pub fn over(mut self, transport: TransportSecurity) -> Self {
+        let listed = self.exports.iter_mut().flat_map(|export| &mut export.clients);
+        listed.chain(&mut self.others).for_each(|entry| entry.transport = transport);
+        self
+    }
+
+    /// Checks that the server has the certificates that the entries need.
+    ///
+    /// # Errors
+    /// The first entry that no client could use, and what to do.
+    pub fn check_tls(&self, tls: Option<&TlsServer>) -> Result<(), String> {
+        let strongest = match tls {
+            None => TransportSecurity::None,
+            Some(tls) if !tls.asks_clients() => TransportSecurity::Tls,
+            Some(_) => TransportSecurity::Mtls,
+        };
+        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
+        let Some(entry) = all.find(|entry| entry.transport > strongest) else { return Ok(()) };
+        let advice = match strongest {
+            TransportSecurity::None => {
+                "the server has no certificate; give --tls-cert and --tls-key"
+            }
+            _ => "the server knows no authority for client certificates; give --tls-client-ca",
+        };
+        let needed = entry.transport;
+        Err(format!("{}: xprtsec={needed}: {advice}", entry.place()))
+    }
+
     /// Returns true if an entry decides by the names of clients.
     pub(crate) fn needs_names(&self) -> bool {
         let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
         all.any(|entry| matches!(entry.who, NfsPeers::Named(_)))
+    }
+
+    /// Returns true if the client of a plain connection would see an export whose path begins with
+    /// this component if TLS protected the connection.
+    pub(crate) fn hides(&self, exports: &[OsString], component: &[u8], peer: &NfsPeer) -> bool {
+        let begins = |name: &&OsString| {
+            name.as_bytes().split(|byte| *byte == b'/').next() == Some(component)
+        };
+        let mut entries = exports.iter().filter(begins).filter_map(|name| {
+            // The name of an export that an entry can name is text.
+            self.entry(name.to_str()?, peer)
+        });
+        entries.any(|entry| entry.takes_port_of(peer) && !entry.takes_transport_of(peer))
     }
 
     /// Returns the entry that decides about a client's access to an export. `None` if the client
@@ -119,6 +182,7 @@ impl NfsClients {
             ]),
             terms: PartialTerms::default(),
             any_port: false,
+            transport: TransportSecurity::None,
             clients: "localhost".to_owned(),
             source: "default".to_owned(),
         }
@@ -132,6 +196,11 @@ impl NfsClients {
     /// Returns true if the entry lets a client in that has such a port.
     pub(crate) fn takes_port_of(&self, peer: &NfsPeer) -> bool {
         self.any_port || peer.is_privileged
+    }
+
+    /// Returns true if the entry lets a client in whose connection has such a protection.
+    pub(crate) fn takes_transport_of(&self, peer: &NfsPeer) -> bool {
+        peer.security >= self.transport
     }
 }
 
@@ -149,7 +218,50 @@ impl NfsPeer {
     /// Collects the facts about a client at this address.
     pub(crate) fn of(peer: SocketAddr, host: Option<Arc<str>>) -> Self {
         let is_privileged = peer.port() < PRIVILEGED_PORTS;
-        Self { address: peer.ip().to_canonical(), is_privileged, host }
+        let security = TransportSecurity::None;
+        Self { address: peer.ip().to_canonical(), is_privileged, security, host }
+    }
+
+    /// Returns the same client with a port and a connection that every entry accepts.
+    pub(crate) fn at_best(&self) -> Self {
+        Self { is_privileged: true, security: TransportSecurity::Mtls, ..self.clone() }
+    }
+}
+
+impl TransportSecurity {
+    /// Parses the value of the option `xprtsec` of exports(5), and returns the weakest protection
+    /// in it.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let kinds = text.split(':').map(|kind| {
+            let known = [Self::None, Self::Tls, Self::Mtls];
+            let found = known.into_iter().find(|known| known.to_string() == kind);
+            found.ok_or_else(|| format!("{kind:?} is none of none, tls and mtls"))
+        });
+        let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+        // There is at least one, because a text without colons is one part.
+        Ok(kinds.into_iter().min().unwrap_or(Self::Mtls))
+    }
+
+    /// Returns the option of exports(5), with a comma before it. Empty if plain connections are
+    /// accepted.
+    pub(super) fn option(self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Tls | Self::Mtls => format!(",xprtsec={self}"),
+        }
+    }
+}
+
+impl fmt::Display for TransportSecurity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::None => "none",
+            Self::Tls => "tls",
+            Self::Mtls => "mtls",
+        })
     }
 }
 
@@ -162,7 +274,8 @@ impl fmt::Display for NfsClients {
         };
         let squash = option_of(squash.unwrap_or(Squash::Root));
         let port = if self.any_port { "insecure" } else { "secure" };
-        write!(out, "{}({access},{squash},{port}", self.clients)?;
+        let transport = self.transport.option();
+        write!(out, "{}({access},{squash},{port}{transport}", self.clients)?;
         if let Some(who) = anonymous {
             write!(out, ",anonuid={},anongid={}", who.uid(), who.gid())?;
         }
@@ -211,6 +324,32 @@ mod tests {
         assert!(lets_in(&rules, &peer("10.1.2.3:40000", None)));
         assert!(!lets_in(&rules, &peer("10.2.2.3:40000", None)));
         assert!(!lets_in(&rules, &peer("127.0.0.1:1", None)));
+    }
+
+    #[test]
+    fn an_entry_says_how_connections_are_protected_at_least() {
+        use TransportSecurity::{Mtls, None, Tls};
+        for (text, least) in
+            [("none", None), ("tls", Tls), ("mtls", Mtls), ("mtls:tls", Tls), ("none:mtls", None)]
+        {
+            assert_eq!(TransportSecurity::parse(text), Ok(least), "{text}");
+        }
+        for text in ["", "tls:", "ssl", "TLS", "tls,mtls"] {
+            assert!(TransportSecurity::parse(text).is_err(), "{text}");
+        }
+        for least in [None, Tls, Mtls] {
+            let rules = NfsRules::default().over(least);
+            for security in [None, Tls, Mtls] {
+                let peer = NfsPeer { security, ..peer("127.0.0.1:1", Option::None) };
+                let entry = rules.entry("pub", &peer).unwrap();
+                assert_eq!(entry.takes_transport_of(&peer), security >= least);
+            }
+            let refusal = rules.check_tls(Option::None).err();
+            assert_eq!(refusal.is_some(), least > None);
+            assert!(refusal.is_none_or(|text| text.contains("give --tls-cert")));
+            let shown = rules.others[0].to_string();
+            assert_eq!(shown.contains(&format!(",xprtsec={least}")), least > None, "{shown}");
+        }
     }
 
     #[test]

@@ -63,10 +63,23 @@ impl Service<'_, '_, '_> {
         let by = self.by()?;
         let found = match by.store().lookup(&by, &directory, name) {
             Ok(object) => object.handle,
+            Err(StoreError::NotFound) if self.needs_tls(&directory, name)? => {
+                return Err(Status::WrongSec);
+            }
             Err(error) => return Err(failed(self.reactor, &directory, error)),
         };
         self.reactor.files().check_fence(&by, &found).map_err(status_of)?;
         Ok(found)
+    }
+
+    /// Returns true if a name in the root is that of exports which the client does not see because
+    /// TLS does not protect its connection.
+    fn needs_tls(&mut self, directory: &FileHandle, name: &[u8]) -> Result<bool> {
+        if !self.reactor.shared.entrance.hides(name, &self.c.sender.peer) {
+            return Ok(false);
+        }
+        let by = self.by()?;
+        Ok(by.store().root(&by).map_err(status_of)?.handle == *directory)
     }
 
     pub(super) fn look_up_parent(&mut self) -> Result<Did> {
@@ -103,7 +116,11 @@ impl Service<'_, '_, '_> {
     // ---- security ---------------------------------------------------------------------
 
     pub(super) fn security_of(&mut self, name: &Name<'_>) -> Result<Did> {
-        self.found(name)?;
+        match self.found(name) {
+            // The client asks because of this status. The flavors do not depend on TLS.
+            Err(Status::WrongSec) => {}
+            found => drop(found?),
+        }
         // The operation clears the current file handle (RFC 8881 section 2.6.3.1.1.8).
         self.c.current = None;
         self.push(&Answer::SecInfo(Reply::Ok(flavors())))
