@@ -1,5 +1,6 @@
 //! The slots of a session in random histories: lost requests, lost replies, duplicates, late
-//! arrivals, and restarts of the server. Every request is carried out exactly once.
+//! arrivals, and restarts of the server. Every request is carried out exactly once. The model must
+//! also detect servers with planted defects, so that it is known to fail when it should.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +14,21 @@ use crate::common::{ROOT, World, ask, caller, create_ask, created};
 
 const SLOTS: u32 = 4;
 
+/// A defect of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// After a restart, the server does not know the journaled requests.
+    ForgetJournal,
+    /// The server journals a request only when its reply is sent, not when it is carried out.
+    JournalLate,
+    /// The server keeps no replies.
+    KeepNothing,
+}
+
 /// A client that repeats a request until it has had the reply, and the network between.
 struct Run {
     random: Random,
+    defect: Option<Defect>,
     world: World,
     epoch: u32,
     session: SessionId4,
@@ -35,7 +48,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, defect: Option<Defect>) -> Self {
         let mut world = World::with(config(1));
         let exchanged = world.exchange("client", 1, 0, ROOT).unwrap();
         let mut create = create_ask(exchanged.id, 1);
@@ -44,6 +57,7 @@ impl Run {
         let session = created(world.create_with(&create, &caller(ROOT))).session;
         Self {
             random: Random::new(seed),
+            defect,
             world,
             epoch: 1,
             session,
@@ -99,7 +113,7 @@ impl Run {
                 assert!(is_current, "a late duplicate was carried out: {request:?}");
                 let is_first = self.done.insert(request.checksum);
                 assert!(is_first || !request.must_keep, "carried out twice: {request:?}");
-                if request.must_keep {
+                if request.must_keep && self.defect != Some(Defect::JournalLate) {
                     self.journal.insert(request.slot, request);
                 }
                 self.running.push((admitted.request, request, request.must_keep));
@@ -130,7 +144,11 @@ impl Run {
         let index = self.random.below(self.running.len());
         let (key, request, must_keep) = self.running.swap_remove(index);
         let reply = request.checksum.to_be_bytes();
-        let kept = must_keep.then_some(reply.as_slice());
+        if must_keep {
+            self.journal.insert(request.slot, request);
+        }
+        let is_kept = must_keep && self.defect != Some(Defect::KeepNothing);
+        let kept = is_kept.then_some(reply.as_slice());
         assert!(self.world.state.finish(key, kept, self.world.now));
         if self.random.percent(60) {
             self.reply(&request, &reply);
@@ -165,8 +183,11 @@ impl Run {
     fn restart(&mut self) {
         let key = self.world.state.sessions().find(self.session).unwrap();
         let record = self.world.state.record(key).unwrap();
-        let slots: Vec<_> =
+        let mut slots: Vec<_> =
             self.journal.values().map(|request| self.slot_record(request)).collect();
+        if self.defect == Some(Defect::ForgetJournal) {
+            slots.clear();
+        }
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         self.epoch += 1;
@@ -182,13 +203,53 @@ fn config(epoch: u32) -> StateConfig {
     StateConfig { is_persistent: true, ..StateConfig::new(epoch) }
 }
 
-#[test]
-fn every_request_is_carried_out_once_in_every_history() {
-    for seed in 0..300 {
-        let mut run = Run::new(seed);
+/// Runs the history of a seed. Returns the number of replies that the client got.
+///
+/// # Errors
+/// The message of the check that failed.
+fn run(seed: u64, defect: Option<Defect>) -> Result<u64, String> {
+    let history = || {
+        let mut run = Run::new(seed, defect);
         for _ in 0..1500 {
             run.step();
         }
-        assert!(run.replies > 50, "seed {seed}: {} replies", run.replies);
+        run.replies
+    };
+    std::panic::catch_unwind(history).map_err(|payload| match payload.downcast::<String>() {
+        Ok(what) => *what,
+        Err(payload) => format!("{:?}", payload.downcast::<&str>().ok()),
+    })
+}
+
+#[test]
+fn every_request_is_carried_out_once_in_every_history() {
+    for seed in 0..SEEDS {
+        let replies = run(seed, None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        assert!(replies > 50, "seed {seed}: {replies} replies");
     }
 }
+
+/// Checks that one of the seeds detects a defect by the check with this message.
+fn is_caught(defect: Defect, check: &str) {
+    let caught = (0..SEEDS).find_map(|seed| Some((seed, run(seed, Some(defect)).err()?)));
+    let (seed, what) = caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed"));
+    assert!(what.contains(check), "{defect:?} is caught by seed {seed}, but by: {what}");
+}
+
+#[test]
+fn a_server_that_forgets_journaled_requests_is_caught() {
+    is_caught(Defect::ForgetJournal, "carried out twice");
+}
+
+#[test]
+fn a_server_that_journals_requests_late_is_caught() {
+    is_caught(Defect::JournalLate, "carried out twice");
+}
+
+#[test]
+fn a_server_that_keeps_no_replies_is_caught() {
+    is_caught(Defect::KeepNothing, "must_keep");
+}
+
+/// The number of histories that each test runs at most.
+const SEEDS: u64 = 300;
