@@ -67,6 +67,8 @@ pub struct Context {
     peer: Principal,
     flags: u32,
     lifetime: Duration,
+    /// True if the library must detect repeated and reordered messages.
+    is_ordered: bool,
 }
 
 impl Context {
@@ -88,7 +90,14 @@ impl Context {
             INDEFINITE => Duration::MAX,
             seconds => Duration::from_secs(seconds.into()),
         };
-        Ok(Self { handle, peer, flags: turn.flags, lifetime })
+        Ok(Self { handle, peer, flags: turn.flags, lifetime, is_ordered: true })
+    }
+
+    /// Accepts messages in any order, and more than once. This is for protocols that number their
+    /// messages themselves, such as RPCSEC_GSS (RFC 2203 section 5.2.2).
+    #[must_use]
+    pub fn without_order(self) -> Self {
+        Self { is_ordered: false, ..self }
     }
 
     /// Returns the peer's principal: for an acceptor the client, for an initiator the service.
@@ -114,10 +123,12 @@ impl Context {
     }
 
     /// True if the context supports this protection. `Authentication` is always supported. Contexts
-    /// with this crate's initiator support all three.
+    /// with this crate's initiator support all three, if their order matters on both sides or on
+    /// neither.
     #[must_use]
     pub fn offers(&self, protection: Protection) -> bool {
-        let needed = protection.flags();
+        let order = if self.is_ordered { 0 } else { flag::REPLAY | flag::SEQUENCE };
+        let needed = protection.flags() & !order;
         self.flags & needed == needed
     }
 
@@ -140,15 +151,15 @@ impl Context {
     /// protection.
     ///
     /// # Errors
-    /// [`GssError`] if the message was altered, was received before, is out of order, is protected
-    /// less than `protection` says, or is too long.
+    /// [`GssError`] if the message was altered, is protected less than `protection` says, or is too
+    /// long; and if it was received before or is out of order, unless order does not matter.
     pub fn unwrap(&mut self, protection: Protection, token: &[u8]) -> Result<Vec<u8>, GssError> {
         const ACTION: &str = "cannot open a protected message";
         self.demand(ACTION, protection, token, MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX)?;
         if protection == Protection::Authentication {
             return Ok(token.to_vec());
         }
-        let (message, hidden) = self.handle.unwrap(token)?;
+        let (message, hidden) = self.handle.unwrap(token, self.is_ordered)?;
         if protection == Protection::Privacy && !hidden {
             return Err(GssError::found(ACTION, Reason::NotProtected));
         }
@@ -168,13 +179,13 @@ impl Context {
     /// Checks the peer's signature of a message.
     ///
     /// # Errors
-    /// [`GssError`] if the signature does not match the message, was received before or is out of
-    /// order.
+    /// [`GssError`] if the signature does not match the message; and if it was received before or
+    /// is out of order, unless order does not matter.
     pub fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
         const ACTION: &str = "cannot verify a signature";
         self.demand(ACTION, Protection::Integrity, message, MESSAGE_BYTES_MAX)?;
         self.demand(ACTION, Protection::Integrity, mic, TOKEN_BYTES_MAX)?;
-        self.handle.verify_mic(message, mic)
+        self.handle.verify_mic(message, mic, self.is_ordered)
     }
 
     fn demand(

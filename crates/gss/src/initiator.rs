@@ -96,6 +96,8 @@ pub struct Initiator {
     target: Name,
     handle: ContextHandle,
     bindings: Option<Vec<u8>>,
+    /// The flags that the context must have.
+    wanted: u32,
     steps: u32,
 }
 
@@ -108,7 +110,7 @@ impl Initiator {
         let library = credential.handle.library();
         let target = Name::of_service(library, target)?;
         let handle = ContextHandle::new(library);
-        Ok(Self { credential, target, handle, bindings: None, steps: 0 })
+        Ok(Self { credential, target, handle, bindings: None, wanted: WANTED, steps: 0 })
     }
 
     /// Binds the context to data that only the two sides of this connection know. A server that
@@ -116,6 +118,13 @@ impl Initiator {
     #[must_use]
     pub fn bound_to(self, connection: &[u8]) -> Self {
         Self { bindings: Some(connection.to_vec()), ..self }
+    }
+
+    /// Does not ask for the detection of repeated and reordered messages. The context must then be
+    /// used [without order](Context::without_order).
+    #[must_use]
+    pub fn without_order(self) -> Self {
+        Self { wanted: self.wanted & !(flag::REPLAY | flag::SEQUENCE), ..self }
     }
 
     /// Makes the first token if `token` is `None`, or processes a token of the server. Blocks: the
@@ -136,7 +145,7 @@ impl Initiator {
         self.steps += 1;
         let (credential, bindings) = (&self.credential.handle, self.bindings.as_deref());
         let turn =
-            self.handle.initiate(credential, &self.target, WANTED, token, bindings, ACTION)?;
+            self.handle.initiate(credential, &self.target, self.wanted, token, bindings, ACTION)?;
         if !turn.continues {
             let context = Context::establish(self.handle, &turn, Side::Acceptor, ACTION)?;
             let token = Some(turn.token).filter(|token| !token.is_empty());

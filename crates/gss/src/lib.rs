@@ -45,8 +45,8 @@ pub use name::{NameError, Principal, ServiceName};
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum length in bytes of a message to protect in one call. The protected form may be
-/// longer.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// longer. A message of NFS with 1 MiB of data fits.
+pub const MESSAGE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// The greatest length of the name of a service or principal, in bytes.
 pub const NAME_BYTES_MAX: usize = 1024;

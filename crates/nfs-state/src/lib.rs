@@ -28,6 +28,7 @@
 mod callbacks;
 mod clients;
 mod error;
+mod gss;
 mod keys;
 pub mod limits;
 mod machine;
@@ -42,6 +43,7 @@ pub use clients::{
     Exchanged, exchange_flags,
 };
 pub use error::Nfs4Error;
+pub use gss::{GSS_SEQUENCE_LIMIT, GssArrival, GssContexts, GssHandle, NewGssContext};
 pub use keys::{
     CallbackKey, CallbackTag, ClientKey, ClientTag, SessionId4, SessionKey, SessionTag, StateKey,
     StateTag,

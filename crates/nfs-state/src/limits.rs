@@ -90,6 +90,24 @@ pub const STATE_OWNER_BYTES_MAX: usize = 1024;
 /// The maximum number of lock states that belong to one open.
 pub const LOCKS_PER_OPEN_MAX: usize = 4096;
 
+/// The maximum number of contexts of RPCSEC_GSS.
+pub const GSS_CONTEXTS_MAX: usize = 8192;
+/// The maximum number of contexts that one host may have.
+pub const GSS_CONTEXTS_OF_PEER_MAX: usize = GSS_CONTEXTS_MAX / 4;
+/// The maximum number of contexts that need another token of the client.
+pub const GSS_HALVES_MAX: usize = 256;
+/// The maximum number of contexts of one host that need another token.
+pub const GSS_HALVES_OF_PEER_MAX: usize = GSS_HALVES_MAX / 4;
+/// The time after which a context that needs another token is dropped.
+pub const GSS_HALF_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a context is kept after it has expired, for the replies to calls in progress.
+pub const GSS_REPLY_PATIENCE: Duration = Duration::from_secs(60);
+/// The longest lifetime of a context whose principal is no user of the server.
+pub const GSS_STRANGER_LIFETIME: Duration = Duration::from_secs(600);
+/// The number of sequence numbers of a context that may arrive in any order. It is the number of
+/// calls that a client may have in flight.
+pub const GSS_SEQUENCE_WINDOW: u32 = 1024;
+
 // Every session has at least one slot, even if each client asks for the largest replies.
 const _: () = assert!(SESSIONS_MAX as u64 * KEPT_REPLY_BYTES_MAX as u64 <= REPLIES_BYTES_MAX / 2);
 const _: () = assert!(KEPT_REPLY_BYTES_MAX as u64 <= SESSION_REPLIES_BYTES_MAX);

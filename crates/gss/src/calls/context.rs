@@ -194,8 +194,12 @@ impl ContextHandle {
     }
 
     /// Opens a message that the peer has wrapped. Returns the message, and true if it was
-    /// encrypted.
-    pub(crate) fn unwrap(&mut self, token: &[u8]) -> Result<(Vec<u8>, bool), GssError> {
+    /// encrypted. `is_ordered` is true if a repeated or reordered message is refused.
+    pub(crate) fn unwrap(
+        &mut self,
+        token: &[u8],
+        is_ordered: bool,
+    ) -> Result<(Vec<u8>, bool), GssError> {
         const ACTION: &str = "cannot open a protected message";
         let bytes_max = token.len();
         let mut token = Input::new(token);
@@ -213,7 +217,7 @@ impl ContextHandle {
                 ptr::null_mut(),
             )
         };
-        if major != 0 {
+        if !is_genuine(major, is_ordered) {
             return Err(of_message(self.library.failure(ACTION, major, minor)));
         }
         let message = output.copy(bytes_max);
@@ -244,8 +248,14 @@ impl ContextHandle {
         output.copy(OUTPUT_BYTES_MAX).ok_or_else(|| GssError::found(ACTION, Reason::Other))
     }
 
-    /// Checks the peer's signature of a message.
-    pub(crate) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+    /// Checks the peer's signature of a message. `is_ordered` is true if a repeated or reordered
+    /// message is refused.
+    pub(crate) fn verify_mic(
+        &mut self,
+        message: &[u8],
+        mic: &[u8],
+        is_ordered: bool,
+    ) -> Result<(), GssError> {
         let (mut message, mut mic) = (Input::new(message), Input::new(mic));
         let mut minor = 0;
         // SAFETY: the context belongs to this library. The other pointers refer to live local
@@ -259,12 +269,18 @@ impl ContextHandle {
                 ptr::null_mut(),
             )
         };
-        // A message that was received before or out of order is refused, too.
-        if major == 0 {
+        if is_genuine(major, is_ordered) {
             return Ok(());
         }
         Err(of_message(self.library.failure("cannot verify a signature", major, minor)))
     }
+}
+
+/// True if the status says that the peer has made a message. A message that was received before or
+/// out of order has bits of its own, which count only if the order matters.
+const fn is_genuine(major: u32, is_ordered: bool) -> bool {
+    let ignored = if is_ordered { 0 } else { DISORDER };
+    major & !ignored == 0
 }
 
 /// Replaces the reason of an error within an established context: both sides have the key, so a

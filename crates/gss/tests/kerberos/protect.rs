@@ -1,10 +1,10 @@
 //! Messages protected by an established context.
 
-use dafs_gss::{MESSAGE_BYTES_MAX, Protection, Reason};
+use dafs_gss::{Acceptor, Initiator, MESSAGE_BYTES_MAX, Protection, Reason};
 use dafs_types::Random;
 
 use crate::hostile::{mutate, seeds};
-use crate::parties::{client, meet, populate, reason, service};
+use crate::parties::{SERVICE, answer, client, close, meet, opened, populate, reason, service};
 use crate::realm::scenario;
 
 #[test]
@@ -38,6 +38,38 @@ fn signatures_that_do_not_hold() {
         let (mut stranger, _) = meet(&client(), &service(&keytab));
         let foreign = stranger.get_mic(b"first").unwrap();
         assert_eq!(reason(theirs.verify_mic(b"first", &foreign)), Reason::Altered);
+    });
+}
+
+#[test]
+fn without_order_a_message_may_come_late_or_twice_but_not_altered() {
+    scenario("protect::without_order_a_message_may_come_late_or_twice_but_not_altered", |realm| {
+        let keytab = populate(realm);
+        let initiator = Initiator::new(client(), &SERVICE.parse().unwrap()).unwrap();
+        let (initiator, token) = opened(initiator.without_order()).unwrap();
+        let (theirs, reply) = answer(Acceptor::new(service(&keytab)), &token).unwrap();
+        let ours = close(initiator, &reply).unwrap();
+        assert!(!ours.offers(Protection::Integrity), "it would need an order");
+        let (mut ours, mut theirs) = (ours.without_order(), theirs.without_order());
+        let [first, second] = [b"first", b"other"].map(|text| ours.get_mic(text).unwrap());
+        theirs.verify_mic(b"other", &second).unwrap();
+        theirs.verify_mic(b"first", &first).unwrap();
+        theirs.verify_mic(b"first", &first).unwrap();
+        assert_eq!(reason(theirs.verify_mic(b"first", &second)), Reason::Altered);
+        let wrapped = ours.wrap(Protection::Privacy, b"secret").unwrap();
+        for _ in 0..2 {
+            assert_eq!(theirs.unwrap(Protection::Privacy, &wrapped).unwrap(), b"secret");
+        }
+        let signed = ours.wrap(Protection::Integrity, b"signed").unwrap();
+        assert_eq!(reason(theirs.unwrap(Protection::Privacy, &signed)), Reason::NotProtected);
+
+        // The same holds if the client has asked for an order.
+        let (ours, theirs) = meet(&client(), &service(&keytab));
+        let (mut ours, mut theirs) = (ours.without_order(), theirs.without_order());
+        let [first, second] = [b"first", b"other"].map(|text| ours.get_mic(text).unwrap());
+        for (text, mic) in [(b"other", &second), (b"first", &first), (b"first", &first)] {
+            theirs.verify_mic(text, mic).unwrap();
+        }
     });
 }
 
