@@ -11,8 +11,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use dafs_dat::records::LinkId;
 use dafs_ops::{Origin, OwnedDone};
+
+use crate::nfs::gss::route::Route;
 
 /// The calls that may be sent again.
 #[derive(Debug, Default)]
@@ -34,9 +35,8 @@ struct Entry {
 /// The state of a call.
 #[derive(Debug)]
 enum State {
-    /// The call is being executed. Its reply goes to the connection from which it was received
-    /// last.
-    Running(LinkId),
+    /// The call is being executed. Its reply goes to where it was received from last.
+    Running(Route),
     /// The call has this reply, without the header.
     Replied(Box<[u8]>),
     /// The call was executed by a server that was killed before it replied.
@@ -58,14 +58,14 @@ pub(crate) enum Known<'a> {
 
 impl Repeats {
     /// Notes the arrival of a call.
-    pub(crate) fn begin(&mut self, call: Origin, link: LinkId) -> Known<'_> {
+    pub(crate) fn begin(&mut self, call: Origin, to: Route) -> Known<'_> {
         if !self.entries.contains_key(&call) {
-            self.insert(call, State::Running(link));
+            self.insert(call, State::Running(to));
             return Known::New;
         }
         match self.entries.get_mut(&call).map(|entry| &mut entry.state) {
             Some(State::Running(last)) => {
-                *last = link;
+                *last = to;
                 Known::Running
             }
             Some(State::Replied(reply)) => Known::Replied(reply),
@@ -74,17 +74,17 @@ impl Repeats {
         }
     }
 
-    /// Keeps the reply to a call, without its header. Returns the connection from which the call
-    /// was received last. `None` if the call has no entry any more.
-    pub(crate) fn end(&mut self, call: &Origin, reply: &[u8]) -> Option<LinkId> {
+    /// Keeps the reply to a call, without its header. Returns where the call was received from
+    /// last. `None` if the call has no entry any more.
+    pub(crate) fn end(&mut self, call: &Origin, reply: &[u8]) -> Option<Route> {
         let entry = self.entries.get_mut(call)?;
         let ended = std::mem::replace(&mut entry.state, State::Replied(reply.into()));
-        if let State::Running(link) = ended { Some(link) } else { None }
+        if let State::Running(to) = ended { Some(to) } else { None }
     }
 
     /// Removes the entry of a call that was not executed, so that it is executed when it is sent
-    /// again. Returns the connection from which the call was received last.
-    pub(crate) fn forget(&mut self, call: &Origin) -> Option<LinkId> {
+    /// again. Returns where the call was received from last.
+    pub(crate) fn forget(&mut self, call: &Origin) -> Option<Route> {
         let entry = self.entries.remove(call)?;
         self.by_age.remove(&entry.age);
         if let Some(ages) = self.by_machine.get_mut(&machine_of(call)) {
@@ -96,7 +96,7 @@ impl Repeats {
                 self.by_machine.remove(&machine_of(call));
             }
         }
-        if let State::Running(link) = entry.state { Some(link) } else { None }
+        if let State::Running(to) = entry.state { Some(to) } else { None }
     }
 
     /// Adds a call of the previous server with its reply.
@@ -163,6 +163,7 @@ const CALLS_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
+    use dafs_dat::records::LinkId;
     use dafs_ops::FrontId;
 
     use super::*;
@@ -172,8 +173,12 @@ mod tests {
         Origin { front: FrontId::NFS3, session, slot: 1, sequence, index: 12 }
     }
 
-    fn link(bits: u64) -> LinkId {
-        LinkId::from_bits(bits)
+    fn link(bits: u64) -> Route {
+        Route::plain(LinkId::from_bits(bits))
+    }
+
+    fn bits(to: Option<Route>) -> Option<u64> {
+        to.map(|to| to.link.to_bits())
     }
 
     #[test]
@@ -182,9 +187,9 @@ mod tests {
         assert!(matches!(repeats.begin(call(1, 1), link(1)), Known::New));
         assert!(matches!(repeats.begin(call(1, 1), link(2)), Known::Running));
         assert!(matches!(repeats.begin(call(1, 2), link(2)), Known::New));
-        assert_eq!(repeats.end(&call(1, 1), b"one"), Some(link(2)));
+        assert_eq!(bits(repeats.end(&call(1, 1), b"one")), Some(2));
         assert!(matches!(repeats.begin(call(1, 1), link(3)), Known::Replied(b"one")));
-        assert_eq!(repeats.forget(&call(1, 2)), Some(link(2)));
+        assert_eq!(bits(repeats.forget(&call(1, 2))), Some(2));
         assert!(matches!(repeats.begin(call(1, 2), link(2)), Known::New));
     }
 

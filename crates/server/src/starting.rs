@@ -74,7 +74,8 @@ pub(crate) fn start(
         read_passwords(config.password_file.as_deref(), config.one_time_user.clone())?,
     );
     let kerberos = start_kerberos(config, &live)?;
-    check_access(&config.access, &*store)?;
+    let is_kerberized = kerberos.as_ref().is_some_and(|kerberos| kerberos.serves_nfs());
+    check_access(&config.access, &*store, is_kerberized)?;
     if config.nfs.is_some() {
         config.access.nfs.check_tls(config.tls.as_ref()).map_err(ServerError::Access)?;
     }
@@ -107,7 +108,7 @@ pub(crate) fn start(
             addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
         }
     }
-    let reloader = Reloader::new(live.clone(), store.clone(), config);
+    let reloader = Reloader::new(live.clone(), store.clone(), config, is_kerberized);
     let guest_reactor = (reactors > config.reactors).then_some(config.reactors);
     let mut channels = Channels::new(config.patience.transfer, reactors, guest_reactor);
     let guests = channels.guests_mut();
@@ -169,8 +170,11 @@ fn start_kerberos(
     live: &Live,
 ) -> Result<Option<Arc<Kerberos>>, ServerError> {
     let Some(wanted) = &config.kerberos else { return Ok(None) };
-    let kerberos = Kerberos::start(wanted, Users::new(live.clone()))
+    let mut kerberos = Kerberos::start(wanted, Users::new(live.clone()))
         .map_err(|source| ServerError::Kerberos { source })?;
+    if config.nfs.is_some() {
+        kerberos.serve_nfs();
+    }
     Ok(Some(Arc::new(kerberos)))
 }
 

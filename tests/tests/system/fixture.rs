@@ -195,6 +195,18 @@ impl Fixture {
         directory: tempfile::TempDir,
         change: impl FnOnce(&mut NfsConfig),
     ) -> Self {
+        Self::for_nfs_as(directory, |config| {
+            if let Some(config) = &mut config.nfs {
+                change(config);
+            }
+        })
+    }
+
+    /// Does the same with other settings.
+    pub(crate) fn for_nfs_as(
+        directory: tempfile::TempDir,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
         let mut config = LocalConfig::new(".", directory.path().join("state"));
         config.exports.clear();
         for name in ["export", "readonly", "squashed"] {
@@ -214,7 +226,8 @@ impl Fixture {
                 let name = name.into();
                 config.access.exports.push(ExportRules { name, terms, clients: Vec::new() });
             }
-            change(serve_nfs(config, 0));
+            serve_nfs(config, 0);
+            change(config);
         })
     }
 

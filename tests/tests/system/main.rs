@@ -29,6 +29,7 @@ mod locks_client;
 mod names;
 mod nfs;
 mod nfs_floods;
+mod nfs_kerberos;
 mod nfs_restart;
 mod nfs_side;
 mod nfs_state;

@@ -258,20 +258,25 @@ impl AccessRules {
             transport: TransportKind::Nfs,
             certificate: None,
         };
-        let verdict = self.judge(&facts, &Principal::Anonymous, AuthType::None, exports)?;
-        let mut terms = verdict.terms;
+        let (who, how) = match &peer.principal {
+            Some(name) => (Principal::Gss(name.as_ref().into()), AuthType::Gss),
+            None => (Principal::Anonymous, AuthType::None),
+        };
+        let mut terms = self.judge(&facts, &who, how, exports)?.terms;
         let (mut by_port, mut by_transport) = (None, None);
         for (name, terms) in exports.iter().zip(&mut terms) {
             let entry = name.to_str().and_then(|name| self.nfs.entry(name, peer));
-            match entry.filter(|_| terms.is_visible) {
-                Some(entry) if !entry.takes_transport_of(peer) => {
+            let own = entry.and_then(|entry| Some((entry, entry.terms_of(peer.flavor)?)));
+            match own.filter(|_| terms.is_visible) {
+                Some((entry, _)) if !entry.takes_transport_of(peer) => {
                     terms.is_visible = false;
                     by_transport.get_or_insert_with(|| (entry.place(), entry.transport));
                 }
-                Some(entry) if entry.takes_port_of(peer) => {
-                    self.restrict(name, &facts, &entry.terms, terms);
+                Some((_, (own, any_port))) if any_port || peer.is_privileged => {
+                    let set = self.partial_terms(name, &facts, &who, how).1;
+                    restrict(&set, own, terms);
                 }
-                Some(entry) => {
+                Some((entry, _)) => {
                     terms.is_visible = false;
                     by_port.get_or_insert_with(|| entry.place());
                 }
@@ -283,32 +288,6 @@ impl AccessRules {
             (false, Some(entry), _) => Err(Refused::Port { entry }),
             (false, None, Some((entry, needed))) => Err(Refused::Transport { entry, needed }),
             (false, None, None) => Err(Refused::NoExport),
-        }
-    }
-
-    /// Applies the terms of an entry for NFS clients. The stricter of two terms holds.
-    fn restrict(
-        &self,
-        name: &OsStr,
-        facts: &PeerFacts,
-        entry: &PartialTerms,
-        terms: &mut ExportTerms,
-    ) {
-        terms.read_only |= entry.read_only == Some(true);
-        let set = self.partial_terms(name, facts, &Principal::Anonymous, AuthType::None).1;
-        if let Some(squash) = entry.squash {
-            let rank = |squash| match squash {
-                Squash::Nobody => 0,
-                Squash::Root => 1,
-                Squash::All => 2,
-            };
-            let is_stricter = set.squash.is_none_or(|other| rank(squash) >= rank(other));
-            if is_stricter {
-                terms.squash = squash;
-            }
-        }
-        if let Some(anonymous) = entry.anonymous.as_ref().filter(|_| set.anonymous.is_none()) {
-            terms.anonymous = anonymous.clone();
         }
     }
 
@@ -344,6 +323,26 @@ impl AccessRules {
             squash: terms.squash.unwrap_or(by_default),
             anonymous: terms.anonymous.unwrap_or_else(|| self.anonymous.clone()),
         }
+    }
+}
+
+/// Applies the terms of an entry for NFS clients to the terms that follow from the other rules, of
+/// which `set` are written in a rule. The stricter of two terms holds.
+fn restrict(set: &PartialTerms, entry: &PartialTerms, terms: &mut ExportTerms) {
+    terms.read_only |= entry.read_only == Some(true);
+    if let Some(squash) = entry.squash {
+        let rank = |squash| match squash {
+            Squash::Nobody => 0,
+            Squash::Root => 1,
+            Squash::All => 2,
+        };
+        let is_stricter = set.squash.is_none_or(|other| rank(squash) >= rank(other));
+        if is_stricter {
+            terms.squash = squash;
+        }
+    }
+    if let Some(anonymous) = entry.anonymous.as_ref().filter(|_| set.anonymous.is_none()) {
+        terms.anonymous = anonymous.clone();
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use dafs_filer::{Holder, Principal};
 use dafs_files::caller::{Identity, View};
 use dafs_store::{ExportTerms, Store};
-use dafs_types::{AuthType, Credentials, Entropy, Moment, limits};
+use dafs_types::{AuthType, Credentials, Entropy, FileHandle, Moment, limits};
 
 use crate::access::authorize::{AccessRules, PeerFacts, Refused, Verdict};
+use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::NfsPeer;
 use crate::access::failures::LogKind;
 use crate::access::gss::Kerberos;
@@ -108,6 +109,32 @@ impl Entrance {
     /// protect its connection. `component` is the first component of the path.
     pub(crate) fn hides(&self, component: &[u8], peer: &NfsPeer) -> bool {
         self.live.rules().nfs.hides(&self.export_names, component, peer)
+    }
+
+    /// Returns the flavors with which an NFS client may use the export of a handle, the preferred
+    /// flavor first.
+    pub(crate) fn flavors_of(&mut self, peer: &NfsPeer, handle: &FileHandle) -> Vec<Flavor> {
+        let mut found = Vec::new();
+        for flavor in Flavor::ALL {
+            let principal = peer.principal.clone().filter(|_| flavor != Flavor::Sys);
+            let peer = NfsPeer { flavor: Some(flavor), principal, ..peer.clone() };
+            if let Ok(terms) = self.judge_nfs(&peer)
+                && self.view(terms).store.shows(handle)
+            {
+                found.push(flavor);
+            }
+        }
+        let rules = self.rules();
+        found.sort_by_key(|flavor| rules.nfs.preference(*flavor));
+        found
+    }
+
+    /// Returns the view of everything that an NFS client may see with any flavor. `None` if it may
+    /// see nothing.
+    pub(crate) fn nfs_view(&mut self, peer: &NfsPeer) -> Option<Arc<View>> {
+        let peer = NfsPeer { flavor: None, ..peer.clone() };
+        let terms = self.judge_nfs(&peer).ok()?;
+        Some(self.view(terms))
     }
 
     /// Returns the names of the exports.

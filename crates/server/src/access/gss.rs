@@ -91,6 +91,8 @@ pub enum KerberosError {
 pub(crate) struct Kerberos {
     library: Arc<Library>,
     service: Arc<Service>,
+    /// The keys for NFS clients. `None` if the server does not serve them by Kerberos.
+    nfs: Option<Arc<Service>>,
     config: KerberosConfig,
     users: Users,
 }
@@ -143,7 +145,51 @@ impl Kerberos {
         }
         let service = Service::acquire(&library, &config.service)
             .map_err(|source| KerberosError::Keys { source })?;
-        Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
+        let service = Arc::new(service);
+        Ok(Self { library, service, nfs: None, config: config.clone(), users })
+    }
+
+    /// Finds the keys for NFS clients, which name the service `nfs` of the same host. This blocks,
+    /// so it is called before the server accepts connections.
+    pub(crate) fn serve_nfs(&mut self) {
+        let name = self.config.service.name.as_ref().map(ToString::to_string);
+        let Some(name) = name else {
+            self.nfs = Some(self.service.clone());
+            return;
+        };
+        let place = name.find(['/', '@']).unwrap_or(name.len());
+        let name = format!("{NFS_SERVICE}{}", &name[place..]);
+        let options = ServiceOptions { name: name.parse().ok(), ..self.config.service.clone() };
+        match Service::acquire(&self.library, &options) {
+            Ok(service) => self.nfs = Some(Arc::new(service)),
+            Err(error) => {
+                tracing::info!(%name, %error, "NFS clients cannot use Kerberos, without this key");
+            }
+        }
+    }
+
+    /// Returns true if NFS clients can authenticate.
+    pub(crate) fn serves_nfs(&self) -> bool {
+        self.nfs.is_some()
+    }
+
+    /// Creates an acceptor for the first token of an NFS client. `None` if there are no keys.
+    pub(crate) fn nfs_acceptor(&self) -> Option<Acceptor> {
+        self.nfs.clone().map(Acceptor::new)
+    }
+
+    /// Returns the credentials of an NFS client's principal. A principal that maps to no user, such
+    /// as that of a client's machine, has those of the user `nobody`; the second result is then
+    /// true. This may block.
+    pub(crate) fn nfs_user(&self, principal: &Principal) -> (Credentials, bool) {
+        match self.user(principal) {
+            Ok(who) => (who, false),
+            Err(why) => {
+                let name = principal.as_str();
+                tracing::debug!(principal = name, %why, "an NFS client acts as nobody");
+                (Credentials::nobody(), true)
+            }
+        }
     }
 
     /// Returns the size of the largest request that carries a token, in bytes.
@@ -283,6 +329,9 @@ pub(crate) fn status_of(reason: Reason) -> Status {
         | Reason::Other => Status::NotAuthorized,
     }
 }
+
+/// The name of the service in the tickets of NFS clients.
+const NFS_SERVICE: &str = "nfs";
 
 /// The GSS-API major status `GSS_S_COMPLETE`.
 pub(crate) const COMPLETE: u32 = 0;

@@ -63,15 +63,23 @@ pub struct Reloader {
     one_time_user: Option<OneTimeUser>,
     /// True if the server was started with rules that let clients act for other users.
     has_trusted: bool,
+    /// True if NFS clients can authenticate by Kerberos.
+    is_kerberized: bool,
 }
 
 impl Reloader {
-    pub(crate) fn new(live: Live, store: Arc<dyn Store>, config: &ServerConfig) -> Self {
+    pub(crate) fn new(
+        live: Live,
+        store: Arc<dyn Store>,
+        config: &ServerConfig,
+        is_kerberized: bool,
+    ) -> Self {
         Self {
             live,
             store,
             one_time_user: config.one_time_user.clone(),
             has_trusted: !config.access.trusted.is_empty(),
+            is_kerberized,
         }
     }
 
@@ -89,7 +97,7 @@ impl Reloader {
         if !rules.trusted.is_empty() && !self.has_trusted {
             return Err(ServerError::NeedsRestart("the first client that may act for others"));
         }
-        check_access(&rules, &*self.store)?;
+        check_access(&rules, &*self.store, self.is_kerberized)?;
         let passwords = read_passwords(password_file, self.one_time_user.clone())?;
         Ok(LiveVersion { rules: Arc::new(rules), passwords: Arc::new(passwords) })
     }
@@ -125,7 +133,20 @@ pub(crate) fn read_passwords(
 }
 
 /// Checks that each export named in the rules exists and that the store supports the terms.
-pub(crate) fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
+/// `is_kerberized` is true if NFS clients can authenticate by Kerberos.
+pub(crate) fn check_access(
+    access: &AccessRules,
+    store: &dyn Store,
+    is_kerberized: bool,
+) -> Result<(), ServerError> {
+    if !is_kerberized && let Some(entry) = access.nfs.kerberized() {
+        let text = format!(
+            "{} asks for Kerberos (sec=), but the server has no key for NFS clients; make one by \
+            `kadmin ktadd -k KEYTAB nfs/HOST` and name the keytab by --keytab",
+            entry.place()
+        );
+        return Err(ServerError::Access(text));
+    }
     let names = store.export_names();
     if let Some(rules) =
         access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))

@@ -4,7 +4,6 @@
 
 use dafs_base::{Key, Slab};
 use dafs_dat::EndpointId;
-use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
 use dafs_nfs_wire::rpc::{self, Auth, AuthStat, Outcome, Rejected, ReplyBody, Versions};
@@ -12,6 +11,7 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_ops::Origin;
 use dafs_types::{SequenceNumber, StreamId};
 
+use super::gss::Route;
 use super::recent::Recent;
 use super::side::pending::Pending;
 use super::side::state::Side;
@@ -24,8 +24,8 @@ use crate::reply_to::ReplyTo;
 /// The identity of a call: its connection, its number on that connection, and its user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallId {
-    /// The connection on which the call has arrived.
-    pub link: LinkId,
+    /// The connection on which the call has arrived, and the protection of the reply.
+    pub to: Route,
     /// The call's number, which the client has chosen and the reply repeats.
     pub xid: u32,
     /// The endpoint id that stands for the user of the call.
@@ -41,8 +41,8 @@ pub(super) struct CallId {
 
 impl CallId {
     /// Creates the identity of a call that may be executed again.
-    pub(super) fn new(link: LinkId, xid: u32, user: EndpointId) -> Self {
-        Self { link, xid, user, origin: None, intent: RecordNumber(0), is_datagram: false }
+    pub(super) fn new(to: Route, xid: u32, user: EndpointId) -> Self {
+        Self { to, xid, user, origin: None, intent: RecordNumber(0), is_datagram: false }
     }
 }
 

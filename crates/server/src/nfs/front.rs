@@ -10,6 +10,7 @@
 //! - Once a client was told to start TLS, every byte of its connection belongs to TLS.
 //! - A client that no rule lets in keeps a connection only for a limited time.
 
+mod kerberos;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
-use dafs_dat::{TlsServer, Waker};
+use dafs_dat::{EndpointId, TlsServer, Waker};
 use dafs_filer::ClientKey;
 use dafs_files::defect::Defect;
 use dafs_journal::RecordNumber;
@@ -26,17 +27,20 @@ use dafs_nfs_wire::mount3::MOUNT3;
 use dafs_nfs_wire::nfs3::NFS3;
 use dafs_nfs_wire::nfs4;
 use dafs_nfs_wire::nfsacl3::NFSACL3;
+use dafs_nfs_wire::rpc::gss::{GssCall, GssCredential};
 use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call, flavor};
-use dafs_nfs_wire::xdr::{Piece, Reader, Writer};
-use dafs_types::Credentials;
+use dafs_nfs_wire::xdr::{Opaque, Piece, Reader, Writer, Xdr};
+use dafs_types::{Credentials, FileHandle};
 
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
+use super::gss::{Gss, Route, flavor_of};
 use super::recent::Recent;
 use super::side::{self, Side};
 use super::users::{User, Users};
-use super::v4::Sender;
+use super::v4::{Proof, Sender};
 use super::{mount, v3, v4};
+use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult, GuestResults};
@@ -44,6 +48,7 @@ use crate::meter::nfs::NfsClientNumbers;
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
 use crate::repeats::Known;
+use crate::requests::handles;
 use crate::requests::respond::ReplyStatus;
 
 /// The state of the service for NFS clients.
@@ -60,6 +65,7 @@ pub(crate) struct Front {
     writer: Writer,
     v4: v4::State,
     side: Side,
+    gss: Gss,
 }
 
 /// A connection of a client.
@@ -116,6 +122,7 @@ impl Front {
             tls,
             links: Vec::new(),
             paused: Vec::new(),
+            gss: Gss::new(shared.entrance.kerberos(), waker.clone()),
             users: Users::new(waker),
             recent: Recent::default(),
             calls: Calls::default(),
@@ -150,6 +157,7 @@ impl Front {
     pub(super) fn end_leases(&mut self, reactor: &mut Reactor<'_>) {
         let now = reactor.shared.life.now();
         self.recent.end_old(reactor, now);
+        self.expire_contexts(reactor);
         side::poll(&mut self.side, reactor);
         if let Some(meter) = reactor.shared.meter.nfs() {
             meter.clients = self.clients();
@@ -179,6 +187,7 @@ impl Front {
         if is_lock_ready {
             side::poll(&mut self.side, reactor);
         }
+        self.take_finished(reactor);
         self.resume_paused(reactor);
         let (mut served, begin) = (0, Instant::now());
         while let Some(event) = self.records.next_event() {
@@ -226,7 +235,7 @@ impl Front {
                 }
                 continue;
             };
-            self.count_waiting(id.link, false);
+            self.count_waiting(id.to.link, false);
             if let GuestResult::Intended(intent) = result {
                 id.intent = intent;
             }
@@ -249,7 +258,7 @@ impl Front {
                 }
                 Suspended::V4(compound) => {
                     let ran = v4::resume(&mut desk, reactor, compound, result);
-                    self.follow_compound(reactor, id.link, ran);
+                    self.follow_compound(reactor, id.to, ran);
                 }
             }
         }
@@ -267,7 +276,7 @@ impl Front {
                 (link.id.to_bits() == bits).then_some(link.id)
             };
             let Some(link) = v4.write_callback(writer, now, link_of) else { return };
-            self.send(reactor, link, &[]);
+            self.send(reactor, Route::plain(link), &[]);
         }
     }
 
@@ -276,10 +285,10 @@ impl Front {
         Desk { calls, writer, users, recent, v4, side }
     }
 
-    fn follow_compound(&mut self, reactor: &mut Reactor<'_>, link: LinkId, ran: v4::Ran) {
+    fn follow_compound(&mut self, reactor: &mut Reactor<'_>, to: Route, ran: v4::Ran) {
         match ran {
-            v4::Ran::Done(reads) => self.send(reactor, link, &reads),
-            v4::Ran::Later => self.count_waiting(link, true),
+            v4::Ran::Done(reads) => self.send(reactor, to, &reads),
+            v4::Ran::Later => self.count_waiting(to.link, true),
         }
     }
 
@@ -401,10 +410,10 @@ impl Front {
             return self.records.close(link, "a datagram from a client that is not let in");
         }
         match decode_call(&mut reader) {
-            Ok(call) => self.on_call(reactor, link, &call, &mut reader),
+            Ok(call) => self.on_call(reactor, link, &call, (&mut reader, bytes)),
             Err(CallError::Refuse(refused)) => {
                 calls::refuse(&mut self.writer, refused.xid, refused.body);
-                self.send(reactor, link, &[]);
+                self.send(reactor, Route::plain(link), &[]);
             }
             Err(CallError::IsReply) => {
                 if !self.v4.on_reply(link, bytes, reactor.shared.life.now()) {
@@ -422,9 +431,24 @@ impl Front {
         reactor: &mut Reactor<'_>,
         link: LinkId,
         call: &Call<'_>,
+        (reader, record): (&mut Reader<'_>, &[u8]),
+    ) {
+        match gss_call_of(call) {
+            Some(asked) => self.on_gss_call(reactor, link, (call, &asked), (reader, record)),
+            None => self.execute(reactor, (Route::plain(link), None), call, reader),
+        }
+    }
+
+    /// Executes a call. `proof` is the proof of its user by Kerberos; `None` if the call states its
+    /// user without proof.
+    fn execute(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        (to, proof): (Route, Option<Proof>),
+        call: &Call<'_>,
         reader: &mut Reader<'_>,
     ) {
-        let xid = call.xid;
+        let (xid, link) = (call.xid, to.link);
         let is_datagram = self.link(link).is_some_and(|link| link.is_datagram);
         let versions = match call.program {
             // Version 4 needs connections.
@@ -436,13 +460,13 @@ impl Front {
                 Some(versions) => versions,
                 None => {
                     calls::fail(&mut self.writer, xid, Outcome::ProgUnavail);
-                    return self.send(reactor, link, &[]);
+                    return self.send(reactor, to, &[]);
                 }
             },
         };
         if !(versions.0..=versions.1).contains(&call.version) {
             calls::fail(&mut self.writer, xid, calls::mismatch(versions.0, versions.1));
-            return self.send(reactor, link, &[]);
+            return self.send(reactor, to, &[]);
         }
         if call.credential.flavor == flavor::TLS {
             return self.on_tls_probe(reactor, link, call);
@@ -453,44 +477,53 @@ impl Front {
                 Ok(_) => calls::begin(&mut self.writer, xid),
                 Err(why) => calls::deny(&mut self.writer, xid, why),
             }
-            return self.send(reactor, link, &[]);
+            return self.send(reactor, to, &[]);
         }
         if (call.program, call.procedure) == (MOUNT3.number, mount::EXPORT) {
             // Every client may ask which exports it would see, from any port, as showmount(8) does.
             let peer = self.link(link).and_then(|link| link.peer.clone());
             mount::list_exports(&mut self.writer, reactor, xid, peer.as_ref());
-            return self.send(reactor, link, &[]);
+            return self.send(reactor, to, &[]);
         }
-        let sender = match self.sender_of(link, call) {
+        let sender = match self.sender_of(link, call, proof) {
             Ok(sender) => sender,
             Err(why) => {
                 calls::deny(&mut self.writer, xid, why);
-                return self.send(reactor, link, &[]);
+                return self.send(reactor, to, &[]);
             }
         };
         if (call.program, call.version) == (nfs4::NFS4.number, nfs4::NFS4.version) {
             if call.procedure != PROCEDURE_COMPOUND {
                 calls::fail(&mut self.writer, xid, Outcome::ProcUnavail);
-                return self.send(reactor, link, &[]);
+                return self.send(reactor, to, &[]);
             }
             let ran = v4::serve(&mut self.desk(), reactor, sender, xid, reader);
-            return self.follow_compound(reactor, link, ran);
+            return self.follow_compound(reactor, to, ran);
         }
         if side::versions(call.program).is_some() {
             let progress = side::serve(&mut self.desk(), reactor, &sender, call, reader);
             return match progress {
-                Progress::Done => self.send(reactor, link, &[]),
+                Progress::Done => self.send(reactor, to, &[]),
                 Progress::Later => self.count_waiting(link, true),
             };
         }
-        let Sender { peer, credentials, .. } = sender;
+        let Sender { mut peer, credentials, .. } = sender;
         let address = peer.address;
+        if call.program == MOUNT3.number {
+            // A client may ask with any flavor which flavors an export accepts.
+            peer.flavor = None;
+        }
+        let principal = peer.principal.clone();
         let user = User { peer, credentials };
-        let Some(user) = self.users.admit(reactor.shared, ClientKey::NONE, &user) else {
+        let Some(admitted) = self.users.admit(reactor.shared, ClientKey::NONE, &user) else {
             calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
-            return self.send(reactor, link, &[]);
+            return self.send(reactor, to, &[]);
         };
-        let mut id = CallId { is_datagram, ..CallId::new(link, xid, user) };
+        if self.is_too_weak(reactor, call.program, (&user, admitted), reader) {
+            calls::deny(&mut self.writer, xid, AuthStat::TooWeak);
+            return self.send(reactor, to, &[]);
+        }
+        let mut id = CallId { is_datagram, ..CallId::new(to, xid, admitted) };
         if let Some(meter) = reactor.shared.meter.nfs() {
             match call.program == MOUNT3.number {
                 true => meter.count_mount(call.procedure),
@@ -498,9 +531,8 @@ impl Front {
             }
         }
         if call.program == MOUNT3.number {
-            let Some(peer) = self.link(link).and_then(|link| link.peer.clone()) else { return };
-            let who = (id, &peer);
-            let progress = mount::serve(&mut self.desk(), reactor, who, call.procedure, reader);
+            let progress =
+                mount::serve(&mut self.desk(), reactor, (id, &user.peer), call.procedure, reader);
             return self.follow(reactor, id, progress, &[]);
         }
         if call.program == NFSACL3.number {
@@ -509,7 +541,8 @@ impl Front {
             return self.follow(reactor, id, progress, &[]);
         }
         if let Ok(credential) = call.credential.credential() {
-            id.origin = v3::origin_of(address, call, &credential, reader.rest());
+            let who = (&credential, principal.as_deref());
+            id.origin = v3::origin_of(address, call, who, reader.rest());
         }
         if id.origin.is_some() && self.is_repeat(reactor, id, call.procedure, reader) {
             return;
@@ -530,13 +563,13 @@ impl Front {
         if reactor.own.defect == Some(Defect::ExecuteRepeats) {
             return false;
         }
-        match reactor.shared.channels.guests_mut().repeats.begin(origin, id.link) {
+        match reactor.shared.channels.guests_mut().repeats.begin(origin, id.to) {
             Known::New => return false,
             Known::Running => return true,
             Known::Replied(reply) => {
                 calls::begin(&mut self.writer, id.xid);
                 self.writer.raw(reply);
-                self.send(reactor, id.link, &[]);
+                self.send(reactor, id.to, &[]);
             }
             Known::Executed(done) => {
                 let done = done.clone();
@@ -548,12 +581,26 @@ impl Front {
     }
 
     /// Returns the sender of a call; an error if its credentials are not accepted.
-    fn sender_of(&mut self, link: LinkId, call: &Call<'_>) -> Result<Sender, AuthStat> {
+    fn sender_of(
+        &mut self,
+        link: LinkId,
+        call: &Call<'_>,
+        proof: Option<Proof>,
+    ) -> Result<Sender, AuthStat> {
         let credential = call.credential.credential()?;
         let Some(open) = self.link(link) else { return Err(AuthStat::Failed) };
         let Some(peer) = open.peer.clone().filter(|_| open.is_let_in) else {
             return Err(AuthStat::TooWeak);
         };
+        if let Some(proof) = proof {
+            let flavor = Some(flavor_of(proof.seal.protection));
+            let principal = Some(proof.user.principal.clone());
+            let peer = NfsPeer { flavor, principal, ..peer };
+            let credentials = proof.user.credentials.clone();
+            let (has_credentials, proof) = (true, Some(proof));
+            return Ok(Sender { link, peer, credentials, has_credentials, proof });
+        }
+        let peer = NfsPeer { flavor: Some(Flavor::Sys), ..peer };
         let (credentials, has_credentials) = match credential {
             Credential::None => (Credentials::nobody(), false),
             Credential::Sys(sys) => {
@@ -563,7 +610,7 @@ impl Front {
             }
             Credential::Gss(_) | Credential::Tls => return Err(AuthStat::BadCred),
         };
-        Ok(Sender { link, peer, credentials, has_credentials })
+        Ok(Sender { link, peer, credentials, has_credentials, proof: None })
     }
 
     fn follow(
@@ -575,8 +622,8 @@ impl Front {
     ) {
         match progress {
             Progress::Done if id.origin.is_some() => self.end_once(reactor, id),
-            Progress::Done => self.send(reactor, id.link, reads),
-            Progress::Later => self.count_waiting(id.link, true),
+            Progress::Done => self.send(reactor, id.to, reads),
+            Progress::Later => self.count_waiting(id.to.link, true),
         }
     }
 
@@ -596,37 +643,73 @@ impl Front {
             let reply = Suspended::Replied(results.into());
             let to = self.calls.start(CallId { intent: RecordNumber(0), ..id }, reply);
             reactor.conclude_for_guest(to, id.intent, ReplyStatus::now(status), results);
-            return self.count_waiting(id.link, true);
+            return self.count_waiting(id.to.link, true);
         }
         if id.intent.0 != 0 {
             reactor.abandon_for_guest(id.intent);
         }
         let repeats = &mut reactor.shared.channels.guests_mut().repeats;
-        let link = match is_kept {
+        let to = match is_kept {
             true => repeats.end(&origin, results),
             false => repeats.forget(&origin),
         };
-        self.send(reactor, link.unwrap_or(id.link), &[]);
+        self.send(reactor, to.unwrap_or(id.to), &[]);
+    }
+
+    /// Returns true if a call of version 3 names a file of an export that does not accept the
+    /// flavor of the call, but another one.
+    fn is_too_weak(
+        &self,
+        reactor: &mut Reactor<'_>,
+        program: u32,
+        (user, admitted): (&User, EndpointId),
+        reader: &Reader<'_>,
+    ) -> bool {
+        // The arguments of all procedures with a file start with its handle.
+        let handle = Opaque::<'_, 64>::decode(&mut reader.clone()).ok();
+        let handle = handle.and_then(|handle| Some(FileHandle(handle.0.try_into().ok()?)));
+        let Some(mut handle) = handle.filter(|_| program != MOUNT3.number) else { return false };
+        handles::renew(&*reactor.shared.whole_store, &mut handle);
+        let guest = reactor.shared.channels.guests().get(admitted);
+        let is_shown = guest.is_none_or(|guest| guest.caller().store().shows(&handle));
+        !is_shown && !reactor.shared.entrance.flavors_of(&user.peer, &handle).is_empty()
     }
 
     /// Sends the reply that is in the writer. The payloads of the reply are the bytes of `reads`.
-    fn send(&mut self, reactor: &mut Reactor<'_>, link: LinkId, reads: &[GuestRead]) {
+    fn send(&mut self, reactor: &mut Reactor<'_>, to: Route, reads: &[GuestRead]) {
         if let Some(fault) = self.writer.fault() {
             // Replies are always within their limits, so this is a bug of this server.
             tracing::error!(%fault, "a reply to an NFS client cannot be encoded");
-            for read in reads {
-                reactor.on_loan_done(read.cookie);
-            }
-            return self.records.close(link, "a reply could not be encoded");
+            release(reactor, reads);
+            return self.records.close(to.link, "a reply could not be encoded");
         }
         let read_bytes = reads.iter().map(|read| u64::from(read.length())).sum();
         reactor.shared.meter.count_nfs_reply(read_bytes);
+        match &to.seal {
+            Some(seal) => self.send_sealed(reactor, to.link, seal, reads),
+            None => self.send_parts(reactor, to.link, None, reads),
+        }
+    }
+
+    /// Sends the reply that is in the writer. `head` replaces the start of the reply, up to the
+    /// outcome of an accepted call.
+    fn send_parts(
+        &mut self,
+        reactor: &mut Reactor<'_>,
+        link: LinkId,
+        head: Option<&[u8]>,
+        reads: &[GuestRead],
+    ) {
         let memory = reactor.shared.cache.arena();
         // A read of no bytes has no payload.
         let mut payloads = reads.iter().filter(|read| read.length() > 0);
+        let mut replaced = if head.is_some() { REPLACED_BYTES } else { 0 };
         let parts = self.writer.pieces().flat_map(|piece| {
             let (bytes, pieces) = match piece {
-                Piece::Bytes(bytes) => (Some(Part::Bytes(bytes)), &[][..]),
+                Piece::Bytes(bytes) => {
+                    let bytes = &bytes[std::mem::take(&mut replaced).min(bytes.len())..];
+                    (Some(Part::Bytes(bytes)), &[][..])
+                }
                 Piece::Payload(_) => {
                     (None, payloads.next().map_or(&[][..], |read| &read.pieces[..]))
                 }
@@ -638,12 +721,35 @@ impl Front {
             });
             bytes.into_iter().chain(payload)
         });
+        let parts = head.map(Part::Bytes).into_iter().chain(parts);
         let silent = Cookie::Silent.pack();
         let cookies = reads.iter().map(|read| read.cookie.pack()).filter(|word| *word != silent);
         self.records.send(link, parts, cookies);
     }
 }
 
+/// Ends the loans of the bytes of a reply.
+fn release(reactor: &mut Reactor<'_>, reads: &[GuestRead]) {
+    for read in reads {
+        reactor.on_loan_done(read.cookie);
+    }
+}
+
+/// Returns the body of a credential of RPCSEC_GSS. `None` for a credential of another flavor, or
+/// that cannot be decoded.
+fn gss_call_of<'b>(call: &Call<'b>) -> Option<GssCall<'b>> {
+    if call.credential.flavor != flavor::GSS {
+        return None;
+    }
+    match call.credential.credential() {
+        Ok(Credential::Gss(GssCredential::Version1(asked))) => Some(asked),
+        _ => None,
+    }
+}
+
+/// The length of the start of a reply that the verifier of RPCSEC_GSS replaces: xid, kind, accepted
+/// and an empty verifier.
+const REPLACED_BYTES: usize = 20;
 /// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
 const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of connections of NFS clients.

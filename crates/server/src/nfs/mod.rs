@@ -13,6 +13,7 @@
 mod calls;
 pub(crate) mod config;
 mod front;
+pub(crate) mod gss;
 mod mount;
 mod names;
 mod recent;

@@ -12,10 +12,11 @@ use dafs_types::{FileHandle, ObjectType};
 
 use super::calls::{self, CallId, Desk, Progress};
 use crate::access::exports::export_path;
+use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::NfsPeer;
 use crate::reactor::Reactor;
 
-/// Executes a call of MOUNT.
+/// Executes a call of MOUNT. `peer` is the client, for calls with any flavor.
 pub(super) fn serve(
     desk: &mut Desk<'_>,
     reactor: &mut Reactor<'_>,
@@ -35,7 +36,9 @@ pub(super) fn serve(
     match arguments {
         Arguments::Mnt(path) => match find(reactor, (id, peer), path.0) {
             Ok(handle) => {
-                let flavors = Inline::new(&[flavor::SYS]).unwrap_or_default();
+                let flavors = reactor.shared.entrance.flavors_of(peer, &handle);
+                let numbers: Vec<u32> = flavors.into_iter().map(number_of).collect();
+                let flavors = Inline::new(&numbers).unwrap_or_default();
                 let mounted = Mounted { handle: Opaque(&handle.0), flavors };
                 MountResult::Ok(mounted).encode(desk.writer);
             }
@@ -78,6 +81,16 @@ fn find(
     }
     let kind = attributes.map_or(ObjectType::Directory, |attributes| attributes.kind);
     if kind == ObjectType::Directory { Ok(handle) } else { Err(MountStatus::NotDir) }
+}
+
+/// Returns the number by which MOUNT names a flavor.
+const fn number_of(of: Flavor) -> u32 {
+    match of {
+        Flavor::Sys => flavor::SYS,
+        Flavor::Krb5 => flavor::KRB5,
+        Flavor::Krb5i => flavor::KRB5I,
+        Flavor::Krb5p => flavor::KRB5P,
+    }
 }
 
 fn status_of(error: StoreError) -> MountStatus {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use dafs_dat::{EndpointId, Waker};
 use dafs_filer::{ClientKey, FenceId, FenceKey, Holder, Party};
 use dafs_files::caller::Identity;
+use dafs_store::ExportTerms;
 use dafs_types::{Credentials, QuickMap};
 
 use super::names::Names;
@@ -38,8 +39,8 @@ pub(super) struct Users {
 pub(super) struct User {
     /// The client's machine and the kind of its port.
     pub peer: NfsPeer,
-    /// The credentials that the client states. If the client states none, the credentials of an
-    /// unauthenticated user.
+    /// The credentials that the client states or proves. If the client states none, the credentials
+    /// of an unauthenticated user.
     pub credentials: Credentials,
 }
 
@@ -113,7 +114,17 @@ impl Users {
         if shared.channels.guests().count() >= USERS_MAX {
             self.forget_all(shared);
         }
-        let terms = shared.entrance.judge_nfs(&user.peer).ok()?;
+        let terms = match shared.entrance.judge_nfs(&user.peer) {
+            Ok(terms) => terms,
+            // The user may learn which flavors are accepted.
+            Err(_) => {
+                // A store without terms of access would show everything.
+                shared.whole_store.on_terms(&[])?;
+                let any = NfsPeer { flavor: None, ..user.peer.clone() };
+                let terms = shared.entrance.judge_nfs(&any).ok()?;
+                terms.into_iter().map(|own| ExportTerms { is_visible: false, ..own }).collect()
+            }
+        };
         let view = shared.entrance.view(terms);
         let who = Arc::new(Identity::new(user.credentials.clone(), &view));
         let fence = self.fence_of(shared, user.peer.address);

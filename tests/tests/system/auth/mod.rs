@@ -27,7 +27,7 @@ fn try_connect(
 }
 
 /// Makes a password file with these users, whose passwords are their names.
-fn passwords(file: &Path, users: &[(&str, u32)]) {
+pub(crate) fn passwords(file: &Path, users: &[(&str, u32)]) {
     let mut passwords = PasswordFile::default();
     for (name, uid) in users {
         let who = Credentials::plain(*uid, *uid).unwrap();

@@ -30,7 +30,9 @@ impl ClientName {
             return Ok(Self::Anyone);
         }
         if text.starts_with("gss/") {
-            return Err(format!("{text:?} needs Kerberos, which is not served; write sec=sys"));
+            return Err(format!(
+                "{text:?} is no client; name the clients, with sec=krb5 as option"
+            ));
         }
         if let Some(group) = text.strip_prefix('@') {
             return match is_host_name(group) {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use dafs_types::Credentials;
 
 use super::clients::{ClientName, bits_of};
+use super::flavors::FlavorTerms;
+use super::options::ClientOptions;
 use super::parse::{ExportsError, ExportsFile, ListedClient};
 use super::rules::{NfsClients, NfsExport, NfsPeers, NfsRules};
 use crate::access::authorize::{Origin, PartialTerms};
@@ -64,13 +66,22 @@ impl ExportsFile {
             let mut sorted: Vec<&ListedClient> = export.clients.iter().collect();
             sorted.sort_by_key(|client| client.name.rank());
             for client in sorted {
-                let terms = terms_of(client).map_err(|text| error(client.line, text))?;
+                let of = |options: &ClientOptions| {
+                    terms_of(options).map_err(|text| error(client.line, text))
+                };
+                let (terms, any_port) = of(&client.options)?;
+                let flavors = client.options.flavors().map(|(flavor, options)| {
+                    let (terms, any_port) = of(&options)?;
+                    Ok(FlavorTerms { flavor, terms, any_port })
+                });
+                let flavors = flavors.collect::<Result<Vec<_>, ExportsError>>()?;
                 match peers_of(&client.name, lookup) {
                     Ok(who) => clients.push(NfsClients {
                         who,
                         terms,
-                        any_port: client.options.any_port,
+                        any_port,
                         transport: client.options.transport,
+                        flavors,
                         clients: client.name.to_string(),
                         source: format!("{}:{}", self.file, client.line),
                     }),
@@ -83,18 +94,18 @@ impl ExportsFile {
     }
 }
 
-fn terms_of(client: &ListedClient) -> Result<PartialTerms, String> {
-    let options = &client.options;
+fn terms_of(options: &ClientOptions) -> Result<(PartialTerms, bool), String> {
     let nobody = Credentials::nobody();
     let uid = options.anonymous_uid.unwrap_or(nobody.uid());
     let gid = options.anonymous_gid.unwrap_or(nobody.gid());
     let anonymous = Credentials::plain(uid, gid).map_err(|error| error.to_string())?;
     let is_given = options.anonymous_uid.is_some() || options.anonymous_gid.is_some();
-    Ok(PartialTerms {
+    let terms = PartialTerms {
         read_only: Some(options.read_only),
         squash: Some(options.squash),
         anonymous: is_given.then_some(anonymous),
-    })
+    };
+    Ok((terms, options.any_port))
 }
 
 fn peers_of(name: &ClientName, lookup: &dyn HostLookup) -> Result<NfsPeers, String> {

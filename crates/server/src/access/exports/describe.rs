@@ -48,7 +48,12 @@ fn options(terms: &ExportTerms, entry: &NfsClients) -> String {
     let port = if entry.any_port { "insecure" } else { "secure" };
     let (uid, gid) = (terms.anonymous.uid(), terms.anonymous.gid());
     let transport = entry.transport.option();
-    format!("{access},{squash},{port}{transport},anonuid={uid},anongid={gid}")
+    let flavors: Vec<&str> = entry.flavors.iter().map(|own| own.flavor.name()).collect();
+    let security = match flavors.is_empty() {
+        true => String::new(),
+        false => format!("sec={},", flavors.join(":")),
+    };
+    format!("{security}{access},{squash},{port}{transport},anonuid={uid},anongid={gid}")
 }
 
 fn of_export(rules: &AccessRules, name: &OsString) -> Vec<String> {

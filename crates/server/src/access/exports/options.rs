@@ -5,6 +5,7 @@
 use dafs_store::local::Squash;
 use dafs_types::Credentials;
 
+use super::flavors::Flavor;
 use super::rules::TransportSecurity;
 
 /// The terms on which a client of an exports file uses an export. The defaults are those of
@@ -27,12 +28,23 @@ pub struct ClientOptions {
     pub cross_mounts: bool,
     /// The options that are known but have no effect on this server.
     pub ignored: Vec<String>,
-    /// True if options apply to AUTH_SYS. After a `sec=` without `sys` they do not.
-    applies: bool,
-    /// True if `sec=` was given.
-    has_flavors: bool,
-    /// True if a list of `sec=` contains `sys`.
-    has_sys: bool,
+    /// The options of the flavors in `sec=`, in the order of the file. If `sec=` is not given, the
+    /// list is empty.
+    flavors: Vec<FlavorOptions>,
+    /// The number of the `sec=` whose flavors the next options are for; 0 before the first.
+    list: usize,
+    squashes_root: bool,
+    squashes_all: bool,
+}
+
+/// The options that can differ by flavor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FlavorOptions {
+    flavor: Flavor,
+    /// The number of the last `sec=` that contains the flavor.
+    list: usize,
+    read_only: bool,
+    any_port: bool,
     squashes_root: bool,
     squashes_all: bool,
 }
@@ -48,9 +60,8 @@ impl Default for ClientOptions {
             transport: TransportSecurity::None,
             cross_mounts: false,
             ignored: Vec::new(),
-            applies: true,
-            has_flavors: false,
-            has_sys: false,
+            flavors: Vec::new(),
+            list: 0,
             squashes_root: true,
             squashes_all: false,
         }
@@ -63,18 +74,24 @@ impl ClientOptions {
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
             self.add_one(option)?;
         }
-        self.squash = match (self.squashes_all, self.squashes_root) {
-            (true, _) => Squash::All,
-            (false, true) => Squash::Root,
-            (false, false) => Squash::Nobody,
-        };
+        self.squash = squash_of(self.squashes_all, self.squashes_root);
         Ok(())
+    }
+
+    /// Returns the flavors in `sec=`, each with its options.
+    pub(crate) fn flavors(&self) -> impl Iterator<Item = (Flavor, Self)> + '_ {
+        self.flavors.iter().map(|own| {
+            let FlavorOptions { flavor, read_only, any_port, squashes_all, squashes_root, .. } =
+                *own;
+            let squash = squash_of(squashes_all, squashes_root);
+            (flavor, Self { read_only, any_port, squash, ..self.clone() })
+        })
     }
 
     /// Checks the options of a client after all were added.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match self.has_flavors && !self.has_sys {
-            true => Err("only sec=sys is served; add sys to sec=, or remove the client".to_owned()),
+        match self.list > 0 && self.flavors.is_empty() {
+            true => Err("sec= must contain sys, krb5, krb5i or krb5p".to_owned()),
             false => Ok(()),
         }
     }
@@ -87,19 +104,14 @@ impl ClientOptions {
         match (name, value) {
             ("sec", Some(flavors)) => return self.set_flavors(flavors),
             // Options after a list of flavors hold for these flavors.
-            ("ro", None) if self.applies => self.read_only = true,
-            ("rw", None) if self.applies => self.read_only = false,
-            ("root_squash", None) if self.applies => self.squashes_root = true,
-            ("no_root_squash", None) if self.applies => self.squashes_root = false,
-            ("all_squash", None) if self.applies => self.squashes_all = true,
-            ("no_all_squash", None) if self.applies => self.squashes_all = false,
-            ("secure", None) if self.applies => self.any_port = false,
-            ("insecure", None) if self.applies => self.any_port = true,
-            (
-                "ro" | "rw" | "root_squash" | "no_root_squash" | "all_squash" | "no_all_squash"
-                | "secure" | "insecure",
-                None,
-            ) => {}
+            ("ro" | "rw", None) => self.set(|own| own.read_only = name == "ro"),
+            ("root_squash" | "no_root_squash", None) => {
+                self.set(|own| own.squashes_root = name == "root_squash");
+            }
+            ("all_squash" | "no_all_squash", None) => {
+                self.set(|own| own.squashes_all = name == "all_squash");
+            }
+            ("secure" | "insecure", None) => self.set(|own| own.any_port = name == "insecure"),
             ("anonuid", Some(value)) => self.anonymous_uid = Some(id(option, value)?),
             ("anongid", Some(value)) => self.anonymous_gid = Some(id(option, value)?),
             ("crossmnt", None) => self.cross_mounts = true,
@@ -129,10 +141,44 @@ impl ClientOptions {
                 return Err(format!("sec={flavors}: {flavor:?} is no security flavor"));
             }
         }
-        self.applies = flavors.split(':').any(|flavor| flavor == "sys");
-        self.has_flavors = true;
-        self.has_sys |= self.applies;
+        self.list += 1;
+        for flavor in flavors.split(':').filter_map(Flavor::from_name) {
+            match self.flavors.iter_mut().find(|own| own.flavor == flavor) {
+                Some(own) => own.list = self.list,
+                None => {
+                    self.flavors.push(FlavorOptions { flavor, list: self.list, ..self.common() })
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Returns the options that were given before the first `sec=`.
+    fn common(&self) -> FlavorOptions {
+        let Self { list, read_only, any_port, squashes_root, squashes_all, .. } = *self;
+        let flavor = Flavor::Sys;
+        FlavorOptions { flavor, list, read_only, any_port, squashes_root, squashes_all }
+    }
+
+    /// Sets an option for the flavors of the last `sec=`, or for all flavors before the first.
+    fn set(&mut self, change: impl Fn(&mut FlavorOptions)) {
+        if self.list > 0 {
+            let list = self.list;
+            return self.flavors.iter_mut().filter(|own| own.list == list).for_each(change);
+        }
+        let mut common = self.common();
+        change(&mut common);
+        let FlavorOptions { read_only, any_port, squashes_root, squashes_all, .. } = common;
+        (self.read_only, self.any_port) = (read_only, any_port);
+        (self.squashes_root, self.squashes_all) = (squashes_root, squashes_all);
+    }
+}
+
+const fn squash_of(is_all: bool, is_root: bool) -> Squash {
+    match (is_all, is_root) {
+        (true, _) => Squash::All,
+        (false, true) => Squash::Root,
+        (false, false) => Squash::Nobody,
     }
 }
 
@@ -204,12 +250,30 @@ mod tests {
     }
 
     #[test]
-    fn options_of_other_flavors_do_not_hold_for_sys() {
-        let found = options("sec=sys,ro,sec=krb5,rw,no_root_squash").unwrap();
-        assert!(found.read_only);
-        assert_eq!(found.squash, Squash::Root);
-        assert!(!options("sec=krb5:sys,rw").unwrap().read_only);
-        assert!(options("sec=krb5p,rw").unwrap_err().contains("only sec=sys"));
+    fn options_after_a_list_of_flavors_hold_for_these() {
+        let shown = |list: &str| {
+            let options = options(list).unwrap();
+            let each = options
+                .flavors()
+                .map(|(flavor, own)| (flavor.name(), own.read_only, own.squash, own.any_port));
+            each.collect::<Vec<_>>()
+        };
+        assert_eq!(shown("rw"), []);
+        assert_eq!(
+            shown("insecure,sec=sys,ro,sec=krb5p:krb5,rw,no_root_squash"),
+            [
+                ("sys", true, Squash::Root, true),
+                ("krb5p", false, Squash::Nobody, true),
+                ("krb5", false, Squash::Nobody, true),
+            ]
+        );
+        // A flavor may be named again, and keeps its options and its place.
+        assert_eq!(
+            shown("sec=krb5i:sys,rw,sec=sys,ro,all_squash"),
+            [("krb5i", false, Squash::Root, false), ("sys", true, Squash::All, false)]
+        );
+        assert_eq!(shown("sec=krb5p,rw"), [("krb5p", false, Squash::Root, false)]);
+        assert!(options("sec=null").unwrap_err().contains("krb5p"));
         assert!(options("sec=sysx").unwrap_err().contains("flavor"));
     }
 

@@ -300,7 +300,7 @@ mod tests {
             ("/srv host(rw)x", "CLIENT(OPTIONS)"),
             ("\"/srv host", "quotation mark"),
             ("/srv/../etc host", "without them"),
-            ("/srv host(sec=krb5)", "only sec=sys"),
+            ("/srv host(sec=null)", "sec= must contain"),
             ("/srv 10.0.0.0/40", "network"),
             ("/srv\\000 host", "zero byte"),
             ("# x\n\\\n/srv \\\n gss/krb5(ro)", "exports:2: "),

@@ -14,6 +14,7 @@ use dafs_dat::TlsServer;
 use dafs_store::local::Squash;
 
 use super::clients::is_like;
+use super::flavors::{Flavor, FlavorTerms};
 use crate::access::authorize::{Origin, PartialTerms};
 
 /// The exports that NFS clients see. The default shows all exports to clients of this machine.
@@ -46,6 +47,9 @@ pub struct NfsClients {
     pub any_port: bool,
     /// The least protection of the connections of these clients.
     pub transport: TransportSecurity,
+    /// The terms by flavor, the preferred flavor first. If the list is empty, only AUTH_SYS is
+    /// accepted, on `terms`.
+    pub flavors: Vec<FlavorTerms>,
     /// The clients as written in the entry.
     pub clients: String,
     /// The place of the entry: a file and a line, or a flag.
@@ -87,6 +91,10 @@ pub(crate) struct NfsPeer {
     pub security: TransportSecurity,
     /// The confirmed name of the client's machine. `None` if it is unknown or no rule needs it.
     pub host: Option<Arc<str>>,
+    /// The flavor of the call. `None` for a connection, whose calls may have any flavor.
+    pub flavor: Option<Flavor>,
+    /// The Kerberos principal that has authenticated the call. `None` without Kerberos.
+    pub principal: Option<Arc<str>>,
 }
 
 impl Default for NfsRules {
@@ -163,6 +171,19 @@ impl NfsRules {
         entries.any(|entry| entry.takes_port_of(peer) && !entry.takes_transport_of(peer))
     }
 
+    /// Returns the first entry that accepts calls which are authenticated by Kerberos.
+    pub(crate) fn kerberized(&self) -> Option<&NfsClients> {
+        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
+        all.find(|entry| entry.needs_kerberos())
+    }
+
+    /// Returns the place of a flavor in the order of preference of the entries.
+    pub(crate) fn preference(&self, flavor: Flavor) -> usize {
+        let all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
+        let mut places = all.flat_map(|entry| &entry.flavors);
+        places.position(|own| own.flavor == flavor).unwrap_or(usize::MAX)
+    }
+
     /// Returns the entry that decides about a client's access to an export. `None` if the client
     /// does not see the export. The port of the client is not checked.
     pub(crate) fn entry(&self, export: &str, peer: &NfsPeer) -> Option<&NfsClients> {
@@ -183,6 +204,7 @@ impl NfsClients {
             terms: PartialTerms::default(),
             any_port: false,
             transport: TransportSecurity::None,
+            flavors: Vec::new(),
             clients: "localhost".to_owned(),
             source: "default".to_owned(),
         }
@@ -193,9 +215,10 @@ impl NfsClients {
         format!("{}: {}", self.source, self.clients)
     }
 
-    /// Returns true if the entry lets a client in that has such a port.
+    /// Returns true if the entry lets a client in that has such a port, with such a flavor.
     pub(crate) fn takes_port_of(&self, peer: &NfsPeer) -> bool {
-        self.any_port || peer.is_privileged
+        let terms = self.terms_of(peer.flavor);
+        terms.is_some_and(|(_, any_port)| any_port || peer.is_privileged)
     }
 
     /// Returns true if the entry lets a client in whose connection has such a protection.
@@ -218,8 +241,9 @@ impl NfsPeer {
     /// Collects the facts about a client at this address.
     pub(crate) fn of(peer: SocketAddr, host: Option<Arc<str>>) -> Self {
         let is_privileged = peer.port() < PRIVILEGED_PORTS;
+        let address = peer.ip().to_canonical();
         let security = TransportSecurity::None;
-        Self { address: peer.ip().to_canonical(), is_privileged, security, host }
+        Self { address, is_privileged, security, host, flavor: None, principal: None }
     }
 
     /// Returns the same client with a port and a connection that every entry accepts.
@@ -267,20 +291,30 @@ impl fmt::Display for TransportSecurity {
 
 impl fmt::Display for NfsClients {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PartialTerms { read_only, squash, anonymous } = &self.terms;
-        let access = match read_only {
-            Some(true) => "ro",
-            Some(false) | None => "rw",
-        };
-        let squash = option_of(squash.unwrap_or(Squash::Root));
-        let port = if self.any_port { "insecure" } else { "secure" };
-        let transport = self.transport.option();
-        write!(out, "{}({access},{squash},{port}{transport}", self.clients)?;
+        write!(out, "{}(", self.clients)?;
+        for (place, own) in self.flavors.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(out, "{comma}sec={},", own.flavor)?;
+            write_terms(out, &own.terms, own.any_port)?;
+        }
+        if self.flavors.is_empty() {
+            write_terms(out, &self.terms, self.any_port)?;
+        }
+        let anonymous =
+            self.flavors.first().map_or(&self.terms, |own| &own.terms).anonymous.as_ref();
+        write!(out, "{}", self.transport.option())?;
         if let Some(who) = anonymous {
             write!(out, ",anonuid={},anongid={}", who.uid(), who.gid())?;
         }
         write!(out, ") [{}]", self.source)
     }
+}
+
+fn write_terms(out: &mut fmt::Formatter<'_>, terms: &PartialTerms, any_port: bool) -> fmt::Result {
+    let access = if terms.read_only == Some(true) { "ro" } else { "rw" };
+    let squash = option_of(terms.squash.unwrap_or(Squash::Root));
+    let port = if any_port { "insecure" } else { "secure" };
+    write!(out, "{access},{squash},{port}")
 }
 
 /// Returns the option of exports(5) for identities that are replaced.

@@ -15,6 +15,7 @@ use dafs_nfs_wire::xdr::Opaque;
 use super::Front;
 use crate::access::exports::rules::TransportSecurity;
 use crate::nfs::calls;
+use crate::nfs::gss::Route;
 use crate::reactor::Reactor;
 
 impl Front {
@@ -28,12 +29,12 @@ impl Front {
             && call.procedure == 0;
         if !is_probe || !is_idle || self.records.is_tls(id) {
             calls::deny(&mut self.writer, call.xid, AuthStat::BadCred);
-            return self.send(reactor, id, &[]);
+            return self.send(reactor, Route::plain(id), &[]);
         }
         let Some(tls) = self.tls.as_ref().filter(|_| !is_datagram) else {
             // The verifier does not say STARTTLS, so the client goes on without TLS or gives up.
             calls::begin(&mut self.writer, call.xid);
-            return self.send(reactor, id, &[]);
+            return self.send(reactor, Route::plain(id), &[]);
         };
         let verifier = Auth { flavor: flavor::NONE, body: Opaque(START_TLS) };
         calls::begin_verified(&mut self.writer, call.xid, verifier);

@@ -83,7 +83,7 @@ pub(super) fn serve(
         cookie: decoded.cookie.into(),
         returns_by: decoded.returns_by,
     };
-    let id = |user| CallId::new(sender.link, xid, user);
+    let id = |user| CallId::new(sender.route(), xid, user);
     match (step, user) {
         (Step::Done(results), None) => {
             conclude(desk, xid, &reply, &results);

@@ -22,11 +22,12 @@ use crate::nfs::calls::{self, CallId, Desk};
 use crate::reactor::Reactor;
 
 /// Returns the origin of a call that must be executed once. `None` for a call that may be executed
-/// again. `arguments` are the encoded arguments.
+/// again. `principal` is the Kerberos principal of the user, and `arguments` are the encoded
+/// arguments.
 pub(in super::super) fn origin_of(
     address: IpAddr,
     call: &Call<'_>,
-    credential: &Credential<'_>,
+    (credential, principal): (&Credential<'_>, Option<&str>),
     arguments: &[u8],
 ) -> Option<Origin> {
     let procedure = Procedure::from_number(call.procedure)?;
@@ -44,14 +45,16 @@ pub(in super::super) fn origin_of(
             }
             sum
         }
-        _ => 0,
+        _ => principal.map_or(0, |principal| crc32c::crc32c(principal.as_bytes())),
     };
+    // A call without proof of its user is never a repeat of a call with one.
+    let proven = if principal.is_some() { PROVEN } else { 0 };
     Some(Origin {
         front: FrontId::NFS3,
         session: u64::from(machine) << 32 | u64::from(user),
         slot: crc32c::crc32c(&arguments[..arguments.len().min(CHECKSUM_BYTES)]),
         sequence: call.xid,
-        index: u16::try_from(call.procedure).ok()?,
+        index: u16::try_from(call.procedure).ok()? | proven,
     })
 }
 
@@ -250,6 +253,8 @@ fn plain(name: &[u8]) -> Option<&[u8]> {
     (!matches!(name, b"." | b"..")).then_some(name)
 }
 
+/// The bit in the index of an origin that is set if the user of the call has authenticated.
+const PROVEN: u16 = 1 << 15;
 /// The number of bytes of the arguments that the checksum of a call covers. It is enough for all
 /// handles and most names.
 const CHECKSUM_BYTES: usize = 256;

@@ -57,7 +57,7 @@ pub(in crate::nfs) fn serve(
     let operations = call.reader().rest();
     let user = reactor.shared.channels.guests().nobody();
     let mut compound = Box::new(Compound {
-        id: CallId::new(sender.link, xid, user),
+        id: CallId::new(sender.route(), xid, user),
         sender,
         call: CallFacts { minor, count: call.count(), bytes, results: desk.writer.bytes().len() },
         left: call.count(),
@@ -256,12 +256,12 @@ impl Service<'_, '_, '_> {
             Operation::ReclaimComplete(is_one_fs) => self.complete_reclaims(*is_one_fs),
             // The server grants no client the protection (SP4_SSV) that this operation changes.
             Operation::SetSsv(_) => Err(Status::Inval),
-            Operation::PutRootFh | Operation::PutPubFh => self.put_root(),
-            Operation::PutFh(handle) => self.put_handle(handle),
+            Operation::PutRootFh | Operation::PutPubFh => self.put_root(rest),
+            Operation::PutFh(handle) => self.put_handle(handle, rest),
             Operation::GetFh => self.get_handle(),
             Operation::SaveFh => self.save_handle(),
             Operation::RestoreFh => self.restore_handle(),
-            Operation::Lookup(name) => self.look_up(name),
+            Operation::Lookup(name) => self.look_up(name, rest),
             Operation::LookupP => self.look_up_parent(),
             Operation::SecInfo(name) => self.security_of(name),
             Operation::SecInfoNoName(style) => self.security_of_current(*style),

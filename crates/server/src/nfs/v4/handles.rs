@@ -1,11 +1,16 @@
 //! The operations on file handles: PUTFH, PUTROOTFH, GETFH, SAVEFH, RESTOREFH, LOOKUP, LOOKUPP and
 //! SECINFO.
 
-use dafs_nfs_wire::nfs4::copy::{Flavor, SecInfoDone, SecInfoStyle};
+use std::sync::Arc;
+
+use dafs_files::caller::View;
+use dafs_gss::KERBEROS_OID;
+use dafs_nfs_wire::nfs4::copy::{Flavor, GssFlavor, SecInfoDone, SecInfoStyle};
 use dafs_nfs_wire::nfs4::types::{FileHandle as Given, Name, check_name};
-use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
+use dafs_nfs_wire::nfs4::{Answer, OperationKind, Reply, Status};
 use dafs_nfs_wire::rpc::flavor;
-use dafs_nfs_wire::xdr::{List, Opaque};
+use dafs_nfs_wire::rpc::gss::GssService;
+use dafs_nfs_wire::xdr::{List, Opaque, Reader};
 use dafs_store::StoreError;
 use dafs_types::{FileHandle, ObjectType};
 
@@ -13,21 +18,32 @@ use super::compound::Service;
 use super::convert::status_of;
 use super::fault::{Result, failed};
 use super::waiting::Did;
+use crate::access::exports::flavors::Flavor as Own;
+use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::requests::handles;
 
 impl Service<'_, '_, '_> {
-    pub(super) fn put_root(&mut self) -> Result<Did> {
+    pub(super) fn put_root(&mut self, rest: &[u8]) -> Result<Did> {
         let by = self.by()?;
-        let root = by.store().root(&by).map_err(status_of)?;
-        self.set_current(root.handle);
+        let root = match by.store().root(&by) {
+            Ok(root) => root.handle,
+            Err(error) => {
+                let whole = self.view_of_all_flavors().ok_or_else(|| status_of(error))?;
+                let root = whole.store.root(&by).map_err(status_of)?.handle;
+                self.check_flavor(&root, rest)?;
+                root
+            }
+        };
+        self.set_current(root);
         self.push(&Answer::PutRootFh(Status::Ok))
     }
 
-    pub(super) fn put_handle(&mut self, given: &Given<'_>) -> Result<Did> {
+    pub(super) fn put_handle(&mut self, given: &Given<'_>, rest: &[u8]) -> Result<Did> {
         let mut handle = FileHandle(given.0.try_into().map_err(|_| Status::BadHandle)?);
         handles::renew(&*self.reactor.shared.whole_store, &mut handle);
         let by = self.by()?;
         self.reactor.files().check_fence(&by, &handle).map_err(status_of)?;
+        self.check_flavor(&handle, rest)?;
         self.set_current(handle);
         self.push(&Answer::PutFh(Status::Ok))
     }
@@ -50,8 +66,17 @@ impl Service<'_, '_, '_> {
         self.push(&Answer::RestoreFh(Status::Ok))
     }
 
-    pub(super) fn look_up(&mut self, name: &Name<'_>) -> Result<Did> {
-        let found = self.found(name)?;
+    pub(super) fn look_up(&mut self, name: &Name<'_>, rest: &[u8]) -> Result<Did> {
+        let found = match self.found(name) {
+            Ok(found) => found,
+            Err(Status::NoEnt) => {
+                let peer = self.c.sender.peer.clone();
+                let found = self.found_with_any_flavor(&peer, name)?;
+                self.check_flavor(&found, rest)?;
+                found
+            }
+            Err(status) => return Err(status),
+        };
         self.set_current(found);
         self.push(&Answer::Lookup(Status::Ok))
     }
@@ -80,6 +105,16 @@ impl Service<'_, '_, '_> {
         }
         let by = self.by()?;
         Ok(by.store().root(&by).map_err(status_of)?.handle == *directory)
+    }
+
+    /// Looks up a name in the current directory, as if the call had the flavor that the object
+    /// needs. `peer` is the client.
+    fn found_with_any_flavor(&mut self, peer: &NfsPeer, name: &Name<'_>) -> Result<FileHandle> {
+        let directory = self.current()?;
+        let by = self.by()?;
+        let name = check_name(name, NAME_BYTES_MAX)?;
+        let whole = self.reactor.shared.entrance.nfs_view(peer).ok_or(Status::NoEnt)?;
+        whole.store.lookup(&by, &directory, name).map(|found| found.handle).map_err(status_of)
     }
 
     pub(super) fn look_up_parent(&mut self) -> Result<Did> {
@@ -116,35 +151,75 @@ impl Service<'_, '_, '_> {
     // ---- security ---------------------------------------------------------------------
 
     pub(super) fn security_of(&mut self, name: &Name<'_>) -> Result<Did> {
-        match self.found(name) {
-            // The client asks because of this status. The flavors do not depend on TLS.
-            Err(Status::WrongSec) => {}
-            found => drop(found?),
-        }
+        let mut peer = self.c.sender.peer.clone();
+        let found = match self.found(name) {
+            Err(status @ (Status::NoEnt | Status::WrongSec)) => {
+                // The client lacks TLS and asks because of this status. The flavors do not depend
+                // on TLS.
+                if status == Status::WrongSec {
+                    peer.security = TransportSecurity::Mtls;
+                }
+                self.found_with_any_flavor(&peer, name)?
+            }
+            found => found?,
+        };
         // The operation clears the current file handle (RFC 8881 section 2.6.3.1.1.8).
         self.c.current = None;
-        self.push(&Answer::SecInfo(Reply::Ok(flavors())))
+        let done = self.flavors_of(&peer, &found);
+        self.push(&Answer::SecInfo(Reply::Ok(done)))
     }
 
     pub(super) fn security_of_current(&mut self, style: SecInfoStyle) -> Result<Did> {
-        match style {
-            SecInfoStyle::CurrentHandle => {
-                self.current()?;
-            }
+        let about = match style {
+            SecInfoStyle::CurrentHandle => self.current()?,
             SecInfoStyle::Parent => {
                 let directory = self.directory()?;
                 let by = self.by()?;
-                by.store().lookup_parent(&by, &directory).map_err(status_of)?;
+                by.store().lookup_parent(&by, &directory).map_err(status_of)?.handle
             }
-        }
+        };
         self.c.current = None;
-        self.push(&Answer::SecInfoNoName(Reply::Ok(flavors())))
+        let peer = self.c.sender.peer.clone();
+        let done = self.flavors_of(&peer, &about);
+        self.push(&Answer::SecInfoNoName(Reply::Ok(done)))
     }
-}
 
-/// Returns the authentication flavors that the server accepts: AUTH_SYS.
-fn flavors() -> SecInfoDone<'static> {
-    SecInfoDone { flavors: List(vec![Flavor::Other(flavor::SYS)]) }
+    /// Returns the flavors with which the client may use an object, the preferred one first.
+    fn flavors_of(&mut self, peer: &NfsPeer, handle: &FileHandle) -> SecInfoDone<'static> {
+        let entrance = &mut self.reactor.shared.entrance;
+        let found = entrance.flavors_of(peer, handle);
+        let gss = |service| {
+            let mechanism = Opaque(KERBEROS_OID);
+            Flavor::Gss(GssFlavor { mechanism, quality: 0, service })
+        };
+        let shown = found.into_iter().map(|own| match own {
+            Own::Sys => Flavor::Other(flavor::SYS),
+            Own::Krb5 => gss(GssService::None),
+            Own::Krb5i => gss(GssService::Integrity),
+            Own::Krb5p => gss(GssService::Privacy),
+        });
+        SecInfoDone { flavors: List(shown.collect()) }
+    }
+
+    /// Returns the client's view of everything that it may see with any flavor.
+    fn view_of_all_flavors(&mut self) -> Option<Arc<View>> {
+        self.reactor.shared.entrance.nfs_view(&self.c.sender.peer)
+    }
+
+    /// Refuses an object if its export does not accept the flavor of the call, but another one. An
+    /// operation that asks for the accepted flavors may follow (RFC 8881 section 2.6.3.1). `rest`
+    /// is the encoding of the operations after the current one.
+    fn check_flavor(&mut self, handle: &FileHandle, rest: &[u8]) -> Result<()> {
+        if self.by()?.store().shows(handle) {
+            return Ok(());
+        }
+        let next = Reader::new(rest).u32().ok().filter(|_| self.c.left > 0);
+        let asks = [OperationKind::SecInfo, OperationKind::SecInfoNoName];
+        let is_asked =
+            next.and_then(OperationKind::from_number).is_some_and(|next| asks.contains(&next));
+        let is_seen = self.view_of_all_flavors().is_some_and(|whole| whole.store.shows(handle));
+        if is_seen && !is_asked { Err(Status::WrongSec) } else { Ok(()) }
+    }
 }
 
 /// The maximum length of a name in bytes.

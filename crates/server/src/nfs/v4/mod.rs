@@ -34,6 +34,7 @@ pub(super) mod waiting;
 mod xattrs;
 
 pub(super) use compound::{resume, serve};
+pub(super) use sequence::peer_of;
 pub(crate) use sessions::client_record_of;
 pub(super) use state::{State, end_leases};
-pub(super) use waiting::{Ran, Sender};
+pub(super) use waiting::{Proof, Ran, Sender};

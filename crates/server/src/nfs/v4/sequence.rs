@@ -98,6 +98,9 @@ impl Service<'_, '_, '_> {
 
 /// Returns the identity that a client's state belongs to.
 pub(super) fn principal_of(sender: &Sender) -> Principal {
+    if let Some(proof) = &sender.proof {
+        return Principal::Gss(proof.user.principal.as_bytes().into());
+    }
     match sender.has_credentials {
         true => Principal::System(sender.credentials.uid()),
         false => Principal::Nobody,
@@ -106,25 +109,33 @@ pub(super) fn principal_of(sender: &Sender) -> Principal {
 
 /// Describes the sender in the form that [`dafs_nfs_state`] needs.
 pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
-    let peer = match sender.peer.address {
+    Asker {
+        principal,
+        // The server does not offer SP4_MACH_CRED, for which the protection would matter.
+        service: Protection::Plain,
+        connection: ConnectionId(sender.link.to_bits()),
+        peer: peer_of(sender.peer.address),
+    }
+}
+
+/// Returns the number that stands for a host.
+pub(in crate::nfs) fn peer_of(address: IpAddr) -> PeerId {
+    PeerId(match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         // A host can choose the last 64 bits of its address, so only the first 64 bits identify it.
         IpAddr::V6(address) => address.to_bits() >> 64 << 64,
-    };
-    Asker {
-        principal,
-        service: Protection::Plain,
-        connection: ConnectionId(sender.link.to_bits()),
-        peer: PeerId(peer),
-    }
+    })
 }
 
 /// Returns a checksum of a request: of its credential, and of the first [`CHECKSUM_BYTES`] bytes of
 /// the operations after the SEQUENCE. The journal contains checksums, so they must stay the same in
 /// later versions of the server.
 fn checksum_of(sender: &Sender, operations: &[u8]) -> u64 {
-    let Sender { credentials, has_credentials, .. } = sender;
+    let Sender { credentials, has_credentials, proof, .. } = sender;
     let mut sum = crc32c::crc32c(&[u8::from(*has_credentials)]);
+    if let Some(proof) = proof {
+        sum = crc32c::crc32c_append(sum, proof.user.principal.as_bytes());
+    }
     let ids = [credentials.uid(), credentials.gid()];
     for number in ids.iter().chain(credentials.groups()) {
         sum = crc32c::crc32c_append(sum, &number.to_be_bytes());

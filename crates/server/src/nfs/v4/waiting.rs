@@ -1,5 +1,7 @@
 //! Compounds of version 4 that are in progress, and what they wait for.
 
+use std::sync::Arc;
+
 use dafs_dat::records::LinkId;
 use dafs_files::caller::Caller;
 use dafs_journal::RecordNumber;
@@ -14,6 +16,7 @@ use super::states::Asked;
 use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
 use crate::nfs::calls::CallId;
+use crate::nfs::gss::{GssUser, Route, Seal};
 
 /// The sender of a call.
 #[derive(Clone, Debug)]
@@ -25,8 +28,26 @@ pub(in crate::nfs) struct Sender {
     /// The credentials that the client states. If the client states none, those of the user
     /// `nobody`.
     pub credentials: Credentials,
-    /// True if the client states credentials.
+    /// True if the client states or proves its credentials.
     pub has_credentials: bool,
+    /// The proof of the credentials by Kerberos. `None` if the client only states them.
+    pub proof: Option<Proof>,
+}
+
+/// The proof of a call's user by Kerberos.
+#[derive(Clone, Debug)]
+pub(in crate::nfs) struct Proof {
+    /// The context of the call, and the protection of the call and of its reply.
+    pub seal: Seal,
+    /// The user who has authenticated.
+    pub user: Arc<GssUser>,
+}
+
+impl Sender {
+    /// Returns the way of the reply.
+    pub(in crate::nfs) fn route(&self) -> Route {
+        Route { link: self.link, seal: self.proof.as_ref().map(|proof| proof.seal) }
+    }
 }
 
 /// A compound in progress.
