@@ -19,6 +19,7 @@ use dafs_nfs_suite::status;
 use dafs_nfs_suite::xdr::{Get, Put};
 use dafs_server::{
     Flavor, FlavorTerms, KerberosConfig, NfsClients, NfsExport, NfsPeers, NfsRules, PartialTerms,
+    TransportSecurity,
 };
 
 use self::client::{Kerberized, NFS};
@@ -39,6 +40,7 @@ fn export(name: &str, flavors: &[Flavor]) -> NfsExport {
         who: NfsPeers::Anyone,
         terms: terms.clone(),
         any_port: true,
+        transport: TransportSecurity::None,
         flavors: flavors.iter().map(of).collect(),
         clients: "*".to_owned(),
         source: "test".to_owned(),
