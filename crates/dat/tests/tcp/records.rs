@@ -65,7 +65,7 @@ pub(crate) fn record(bytes: &[u8]) -> Vec<u8> {
     [&mark.to_be_bytes(), bytes].concat()
 }
 
-fn read_record(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_record(stream: &mut impl Read) -> Vec<u8> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).unwrap();
     let mark = u32::from_be_bytes(mark);

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObjec
 use rustls::{AlertDescription, ClientConfig, ClientConnection, StreamOwned};
 
 use crate::certificates::{Authority, server_of};
-use crate::records::{PATIENCE, config, listening, next, opened, record};
+use crate::records::{PATIENCE, config, listening, next, opened, read_record, record};
 
 /// A server of records, and the certificates of both sides.
 struct Scene {
@@ -119,16 +119,6 @@ fn ours(authority: &Authority, identity: Option<(PathBuf, PathBuf)>) -> ClientCo
 fn client(socket: TcpStream, config: ClientConfig) -> Client {
     let name = ServerName::try_from("localhost").unwrap();
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
-}
-
-fn read_record(stream: &mut impl Read) -> Vec<u8> {
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).unwrap();
-    let mark = u32::from_be_bytes(mark);
-    assert!(mark >> 31 == 1, "a reply is one fragment");
-    let mut bytes = vec![0; (mark & !(1 << 31)) as usize];
-    stream.read_exact(&mut bytes).unwrap();
-    bytes
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
