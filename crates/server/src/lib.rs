@@ -68,7 +68,9 @@ pub use access::exports::export_path;
 pub use access::exports::flavors::{Flavor, FlavorTerms};
 pub use access::exports::options::ClientOptions;
 pub use access::exports::parse::{ExportsError, ExportsFile, ListedClient, ListedExport};
-pub use access::exports::rules::{NfsClients, NfsExport, NfsPeers, NfsRules, TransportSecurity};
+pub use access::exports::rules::{
+    NfsClients, NfsExport, NfsPeers, NfsRules, PRIVILEGED_PORTS, TransportSecurity,
+};
 pub use access::gss::{KerberosConfig, KerberosError};
 pub use access::live::{LiveVersion, Reloader};
 pub use access::one_time::OneTimeUser;

@@ -209,18 +209,19 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
     if !arguments.nfs.is_on() {
         return Vec::new();
     }
-    let entries = rules.exports.iter().flat_map(|export| &export.clients).chain(&rules.others);
     let mut risks = ports::risk(rules, ports::open_to_all()).into_iter().collect::<Vec<_>>();
     let mut places = BTreeSet::new();
-    for entry in entries {
+    for entry in rules.entries() {
+        // Kerberos proves who calls.
+        let Some((terms, any_port)) = entry.sys_terms() else { continue };
         let place = format!("{} ({})", entry.clients, entry.source);
-        if entry.any_port && places.insert(place.clone()) {
+        if any_port && places.insert(place.clone()) {
             risks.push(format!(
                 "nfs: any user of the machines {place} can act as any user except root, because \
                 ports of 1024 and higher are served; remove insecure (--nfs-any-port)"
             ));
         }
-        if entry.who == NfsPeers::Anyone && entry.terms.read_only != Some(true) {
+        if entry.who == NfsPeers::Anyone && terms.read_only != Some(true) {
             risks.push(format!(
                 "nfs: root of every machine that can connect can act as any user and change \
                 files ({place}); name the clients, or write ro"

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use dafs_server::{NfsClients, NfsPeers, NfsRules, Origin};
+use dafs_server::{NfsClients, NfsPeers, NfsRules, Origin, PRIVILEGED_PORTS};
 
 /// Returns the lowest port that every user of this machine can open. `None` if it is unknown.
 pub(super) fn open_to_all() -> Option<u16> {
@@ -17,8 +17,8 @@ pub(super) fn open_to_all() -> Option<u16> {
 /// open such a port. `open` is the lowest port that every user can open.
 pub(super) fn risk(rules: &NfsRules, open: Option<u16>) -> Option<String> {
     let open = open.filter(|open| *open < PRIVILEGED_PORTS)?;
-    let mut entries = rules.exports.iter().flat_map(|export| &export.clients).chain(&rules.others);
-    let found = entries.find(|entry| !entry.any_port && serves_this_machine(entry))?;
+    let trusts_ports = |entry: &NfsClients| entry.sys_terms().is_some_and(|(_, any)| !any);
+    let found = rules.entries().find(|entry| trusts_ports(entry) && serves_this_machine(entry))?;
     let NfsClients { clients, source, .. } = found;
     Some(format!(
         "nfs: any user of this machine can act as any user except root ({clients}, {source}), \
@@ -54,13 +54,13 @@ fn has_own_address(origin: &Origin) -> bool {
 
 /// The kernel's setting, which holds for both versions of IP.
 const SETTING: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
-/// The lowest port that is not reserved for the superuser by the usual setting.
-const PRIVILEGED_PORTS: u16 = 1024;
 /// A port for a datagram that is never sent.
 const DISCARD: u16 = 9;
 
 #[cfg(test)]
 mod tests {
+    use dafs_server::{Flavor, FlavorTerms, PartialTerms};
+
     use super::*;
 
     #[test]
@@ -76,6 +76,11 @@ mod tests {
         let others = vec!["192.0.2.77".parse().unwrap(), "2001:db8::/64".parse().unwrap()];
         assert_eq!(risk(&NfsRules::for_all(others, false), Some(80)), None);
         let own = vec!["192.0.2.77".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
-        assert!(risk(&NfsRules::for_all(own, false), Some(80)).is_some());
+        let mut own = NfsRules::for_all(own, false);
+        assert!(risk(&own, Some(80)).is_some());
+        // Kerberos proves who calls, so the port does not matter.
+        let terms = PartialTerms::default();
+        own.others[0].flavors = vec![FlavorTerms { flavor: Flavor::Krb5, terms, any_port: false }];
+        assert_eq!(risk(&own, Some(80)), None);
     }
 }

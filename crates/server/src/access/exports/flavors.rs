@@ -71,6 +71,13 @@ impl NfsClients {
         Some((&own.terms, own.any_port || flavor != Flavor::Sys))
     }
 
+    /// Returns the terms for AUTH_SYS, and whether any port will do. `None` if the entry accepts
+    /// only calls whose user Kerberos has proved.
+    #[must_use]
+    pub fn sys_terms(&self) -> Option<(&PartialTerms, bool)> {
+        self.terms_of(Some(Flavor::Sys))
+    }
+
     /// Returns true if the entry accepts calls that are authenticated by Kerberos.
     pub(crate) fn needs_kerberos(&self) -> bool {
         self.flavors.iter().any(|of| of.flavor != Flavor::Sys)

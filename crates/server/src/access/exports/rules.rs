@@ -122,6 +122,11 @@ impl NfsRules {
         Self { exports: Vec::new(), others: vec![clients] }
     }
 
+    /// Returns the entries of all exports.
+    pub fn entries(&self) -> impl Iterator<Item = &NfsClients> {
+        self.exports.iter().flat_map(|export| &export.clients).chain(&self.others)
+    }
+
     /// Sets the least protection of connections in all entries.
     #[must_use]
     pub fn over(mut self, transport: TransportSecurity) -> Self {
@@ -140,8 +145,8 @@ impl NfsRules {
             Some(tls) if !tls.asks_clients() => TransportSecurity::Tls,
             Some(_) => TransportSecurity::Mtls,
         };
-        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
-        let Some(entry) = all.find(|entry| entry.transport > strongest) else { return Ok(()) };
+        let entry = self.entries().find(|entry| entry.transport > strongest);
+        let Some(entry) = entry else { return Ok(()) };
         let advice = match strongest {
             TransportSecurity::None => {
                 "the server has no certificate; give --tls-cert and --tls-key"
@@ -154,8 +159,7 @@ impl NfsRules {
 
     /// Returns true if an entry decides by the names of clients.
     pub(crate) fn needs_names(&self) -> bool {
-        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
-        all.any(|entry| matches!(entry.who, NfsPeers::Named(_)))
+        self.entries().any(|entry| matches!(entry.who, NfsPeers::Named(_)))
     }
 
     /// Returns true if the client of a plain connection would see an export whose path begins with
@@ -173,14 +177,12 @@ impl NfsRules {
 
     /// Returns the first entry that accepts calls which are authenticated by Kerberos.
     pub(crate) fn kerberized(&self) -> Option<&NfsClients> {
-        let mut all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
-        all.find(|entry| entry.needs_kerberos())
+        self.entries().find(|entry| entry.needs_kerberos())
     }
 
     /// Returns the place of a flavor in the order of preference of the entries.
     pub(crate) fn preference(&self, flavor: Flavor) -> usize {
-        let all = self.exports.iter().flat_map(|export| &export.clients).chain(&self.others);
-        let mut places = all.flat_map(|entry| &entry.flavors);
+        let mut places = self.entries().flat_map(|entry| &entry.flavors);
         places.position(|own| own.flavor == flavor).unwrap_or(usize::MAX)
     }
 
@@ -327,7 +329,7 @@ pub(super) fn option_of(squash: Squash) -> &'static str {
 }
 
 /// The lowest port that any user of a machine can open. Only the superuser can open lower ports.
-const PRIVILEGED_PORTS: u16 = 1024;
+pub const PRIVILEGED_PORTS: u16 = 1024;
 
 #[cfg(test)]
 mod tests {
