@@ -64,6 +64,8 @@ the request), session u64, slot u32, sequence u32 and index u16. Their meaning d
   the client's address, and the lower half is that of the machine name, user, group and other groups in
   the credential (big-endian; 0 without a credential). The slot is the CRC-32C of the first 256 bytes of
   the arguments. The sequence is the number of the call (xid), and the index is the procedure.
+- 3, NFS versions 4.1 and 4.2: the session is the first half of the session's id (big-endian), slot and
+  sequence are those of the SEQUENCE, and the index is the position of the operation in its compound.
 ";
 
 fn document() -> String {
