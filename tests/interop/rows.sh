@@ -132,7 +132,7 @@ no_common_terms() {
 # sessions beside it notice nothing, and the server's memory stays as it is.
 hostile_frames() {
     cd "$repository" && DAFS_BAD_FRAMES=${DAFS_BAD_FRAMES:-1000000} \
-        cargo test --quiet --package dafs-tests --test system hostile::flood::bad_frames \
+        cargo test --quiet --workspace --test system hostile::flood::bad_frames \
         -- --exact --nocapture
 }
 
