@@ -105,19 +105,26 @@ struct Place {
     state: PathBuf,
     socket: tempfile::TempDir,
     server: Option<Child>,
+    /// The time in seconds after which a client that is not heard of has failed.
+    lease: &'static str,
 }
 
 impl Place {
-    fn new(export: PathBuf, state: PathBuf) -> Self {
+    fn new(export: PathBuf, state: PathBuf, lease: &'static str) -> Self {
         std::fs::create_dir_all(&export).unwrap();
-        let mut place = Self { export, state, socket: tempfile::tempdir().unwrap(), server: None };
+        let socket = tempfile::tempdir().unwrap();
+        let mut place = Self { export, state, socket, server: None, lease };
         write_old(&place.local());
         place.serve();
         place
     }
 
     fn on(mount: &Mount) -> Self {
-        Self::new(mount.path().join("export"), mount.path().join("state"))
+        Self::on_with_lease(mount, "1")
+    }
+
+    fn on_with_lease(mount: &Mount, lease: &'static str) -> Self {
+        Self::new(mount.path().join("export"), mount.path().join("state"), lease)
     }
 
     fn local(&self) -> PathBuf {
@@ -130,7 +137,7 @@ impl Place {
         let mut child = dafs()
             .args(["--log", "info", "serve"])
             .arg(&self.export)
-            .args(["--no-tcp", "--cache", "64M", "--lease", "1", "--socket"])
+            .args(["--no-tcp", "--cache", "64M", "--lease", self.lease, "--socket"])
             .arg(self.socket.path().join("socket"))
             .arg("--state")
             .arg(&self.state)
@@ -310,7 +317,8 @@ fn btrfs_gives_back_what_was_there() {
 fn what_was_cloned_outlives_a_loss_of_power() {
     for bytes in [BLOCK_BYTES as u64, LARGE_BYTES] {
         let Some(mut mount) = Mount::new(XFS) else { return };
-        let mut place = Place::on(&mount);
+        // The writer must not be given up before the power is lost, on a slow machine either.
+        let mut place = Place::on_with_lease(&mount, "5");
         let mut writer = place.writer();
         writer.write(bytes);
         let local = place.local();
@@ -320,7 +328,7 @@ fn what_was_cloned_outlives_a_loss_of_power() {
         place.kill_server();
         writer.die();
         mount.remount();
-        assert!(place.undo_bytes("clone-") > 0, "undo data is gone");
+        assert!(place.undo_bytes("clone-") > 0, "undo data is gone: {}", place.log());
         place.serve();
         place.assert_taken_back(&format!("the power was lost, {bytes} bytes in"));
         place.kill_server();
@@ -331,7 +339,7 @@ fn what_was_cloned_outlives_a_loss_of_power() {
 fn a_state_directory_elsewhere_has_copies() {
     let Some(mount) = Mount::new(XFS) else { return };
     let elsewhere = tempfile::tempdir().unwrap();
-    let mut place = Place::new(mount.path().join("export"), elsewhere.path().join("state"));
+    let mut place = Place::new(mount.path().join("export"), elsewhere.path().join("state"), "1");
     let mut writer = place.writer();
     writer.write(LARGE_BYTES);
     await_that("all of it is saved", || place.undo_bytes("undo-") > LARGE_BYTES);
