@@ -131,9 +131,10 @@ no_common_terms() {
 # Broken frames by raw sockets against our server, on this host alone: each has its Terminate,
 # sessions beside it notice nothing, and the server's memory stays as it is.
 hostile_frames() {
-    cd "$repository" && DAFS_BAD_FRAMES=${DAFS_BAD_FRAMES:-1000000} \
-        cargo test --quiet --workspace --test system hostile::flood::bad_frames \
-        -- --exact --nocapture
+    local system
+    system=$(built_tests | sed -n 's/^system //p')
+    cd "$repository/tests" && DAFS_BAD_FRAMES=${DAFS_BAD_FRAMES:-1000000} CARGO_MANIFEST_DIR=$PWD \
+        "$system" hostile::flood::bad_frames --exact --nocapture
 }
 
 # perftest's measurements of bandwidth, whose figures are worth nothing here.
