@@ -188,6 +188,7 @@ impl File for LocalFile {
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         let fd = self.write_fd()?;
+        check_room(fd, (offset, length))?;
         self.clear_set_ids_around(fd, || fallocate(fd, FallocateFlags::empty(), (offset, length)))
     }
 
@@ -271,6 +272,24 @@ impl File for LocalFile {
         Ok(Some(Box::new(Blocks(file.into()))))
     }
 }
+
+/// Fails if the file system lacks room for storage of this range. The system itself would first
+/// take all the room that is left, and other clients could not write meanwhile.
+fn check_room(fd: BorrowedFd<'_>, (offset, length): (u64, u64)) -> Result<()> {
+    if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
+        // The system says that the range is too far.
+        return Ok(());
+    }
+    let taken = u64::try_from(rustix::fs::fstat(fd)?.st_blocks).unwrap_or(0);
+    let room = rustix::fs::fstatvfs(fd)?;
+    let left = room.f_bavail.saturating_mul(room.f_frsize);
+    // All that the file has may be in the range.
+    let lacking = length.saturating_sub(taken.saturating_mul(STAT_BLOCK_BYTES));
+    if lacking > left { Err(StoreError::NoSpace) } else { Ok(()) }
+}
+
+/// The unit of `st_blocks` in bytes, whatever the block size of the file system is (stat(2)).
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Reserves or frees storage of an open file. A signal does not end the call.
 fn fallocate(

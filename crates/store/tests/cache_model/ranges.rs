@@ -148,6 +148,24 @@ fn a_real_file_gets_storage_and_holes() {
 }
 
 #[test]
+fn a_file_that_cannot_have_its_storage_takes_none() {
+    let real = Real::new();
+    std::fs::write(real.path("file"), b"content").unwrap();
+    let file = real.open("file", ShareAccess::Both);
+    let before = blocks(&real.path("file"));
+    let room = rustix::fs::statvfs(real.path("file")).unwrap();
+    let whole = room.f_blocks * room.f_frsize;
+    for (offset, length) in [(0, whole + (1 << 20)), (1 << 20, whole)] {
+        assert_eq!(file.allocate(offset, length), Err(StoreError::NoSpace));
+        assert_eq!(blocks(&real.path("file")), before);
+    }
+    assert_eq!(std::fs::read(real.path("file")).unwrap(), b"content");
+    // Storage that the file has is not needed again.
+    let allocated = file.allocate(0, 7);
+    assert!(matches!(allocated, Ok(()) | Err(StoreError::NotSupported)), "{allocated:?}");
+}
+
+#[test]
 fn a_file_opened_for_reading_is_not_changed() {
     let real = Real::new();
     std::fs::write(real.path("file"), b"content").unwrap();
