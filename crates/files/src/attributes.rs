@@ -29,16 +29,27 @@ impl Files<'_> {
         by: &Caller,
         handle: &FileHandle,
     ) -> Result<Attributes, StoreError> {
+        self.attributes_and_space(by, handle).map(|(attributes, _)| attributes)
+    }
+
+    /// Returns the attributes of an object like [`Files::attributes_of`], and the number of bytes
+    /// that it occupies in the file system without the dirty data in the cache.
+    pub fn attributes_and_space(
+        &mut self,
+        by: &Caller,
+        handle: &FileHandle,
+    ) -> Result<(Attributes, u64), StoreError> {
         let mut attributes = match self.opened.file(handle) {
             // An open file is used even if it has no names any more.
             Some(file) if by.store().shows(handle) => file.attributes()?,
             Some(_) | None => by.store().attributes(by, handle)?,
         };
+        let space_used = attributes.space_used;
         if let Some(file) = self.cache.find(handle) {
             self.cache.revalidate(file, FileVersion::from(&attributes));
             self.cache.overlay(file, &mut attributes);
         }
-        Ok(attributes)
+        Ok((attributes, space_used))
     }
 
     /// Returns the attributes of an object, including requested attributes that need separate calls

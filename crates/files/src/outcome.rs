@@ -3,6 +3,8 @@
 //! Invariant: an operation never replies. It returns its result or its remaining work. Only its
 //! caller knows the client and the connection.
 
+use std::ops::Range;
+
 use dafs_filer::WaiterId;
 use dafs_journal::RecordNumber;
 use dafs_ops::{
@@ -116,6 +118,17 @@ pub enum Ended {
     Copied(Copied),
     /// A search in a file has ended.
     Sought(Sought),
+    /// The holes of a range were listed.
+    Listed(Holes),
+}
+
+/// The holes of a range of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holes {
+    /// The holes, in ascending order. The rest of the range must be read.
+    pub holes: Vec<Range<u64>>,
+    /// The size of the file in bytes.
+    pub size: u64,
 }
 
 /// The outcome of an operation, whether it succeeded or failed.

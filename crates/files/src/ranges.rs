@@ -1,21 +1,25 @@
 //! Changes of a range of a file other than writes: ALLOCATE, DEALLOCATE, CLONE and COPY. Also SEEK,
-//! which searches for data or for a hole.
+//! which searches for data or for a hole, and the list of a range's holes.
 //!
 //! Invariants:
 //! - A task owns a reference to each of its files, and releases it once, when it ends.
 //! - Dirty data is in the files before the work begins, because the file system does the work.
 //! - Locks and fences are checked again before each part of a long copy.
 
+use std::ops::Range;
+
 use dafs_filer::{IoKind, Party};
 use dafs_ops::{Copied, CopyRange, Fault, FileRange, Seek, SeekFor, Sought};
 use dafs_store::StoreError;
-use dafs_store::cache::{COPY_BYTES_MAX, CachedFile, CommitTicket, Listener, RangeStep, RangeWork};
+use dafs_store::cache::{
+    COPY_BYTES_MAX, CachedFile, CommitTicket, Listener, RangeDone, RangeStep, RangeWork,
+};
 use dafs_types::{FileHandle, Stability, StateId, limits};
 
 use crate::Files;
 use crate::caller::Caller;
 use crate::left::RemainingWork;
-use crate::outcome::{Ended, NotDone, Now, Outcome};
+use crate::outcome::{Ended, Holes, NotDone, Now, Outcome};
 use crate::under_way::Reach;
 use crate::undo::seen::UndoSeen;
 
@@ -36,6 +40,7 @@ enum Kind {
     Clone,
     Copy,
     Seek(SeekFor),
+    ListHoles,
 }
 
 /// Work on a range of a file in progress.
@@ -54,6 +59,8 @@ pub struct RangeTask {
     flush_count: u32,
     /// The result of the job that has finished.
     result: Option<Result<u64, StoreError>>,
+    /// The holes that the job has found.
+    holes: Vec<Range<u64>>,
 }
 
 impl RangeTask {
@@ -68,6 +75,7 @@ impl RangeTask {
             flushes: [None, None],
             flush_count: 0,
             result: None,
+            holes: Vec::new(),
         }
     }
 
@@ -91,7 +99,7 @@ impl RangeTask {
 
     /// Returns true if the task changes its file.
     pub fn changes_file(&self) -> bool {
-        !matches!(self.kind, Kind::Seek(_))
+        !matches!(self.kind, Kind::Seek(_) | Kind::ListHoles)
     }
 
     /// Returns the state of undo data at the time when the request was checked.
@@ -106,12 +114,14 @@ impl RangeTask {
         (self.target.offset + self.done, length)
     }
 
-    /// Returns the range of the file that the task may still change. `None` if it changes nothing.
+    /// Returns the range of the file that the task may still change or read. `None` for a search,
+    /// which reads no bytes.
     pub fn reach(&self) -> Option<Reach> {
         let (offset, left) = (self.target.offset + self.done, self.length - self.done);
         let range = dafs_filer::locks::ByteRange::new(offset, left.max(1));
-        let changes = Some(self.undo_seen);
-        self.changes_file().then_some(Reach { file: self.target.file, range, changes })
+        let changes = self.changes_file().then_some(self.undo_seen);
+        let is_search = matches!(self.kind, Kind::Seek(_));
+        (!is_search).then_some(Reach { file: self.target.file, range, changes })
     }
 
     /// Returns the range of the source that a copy may still read.
@@ -135,8 +145,9 @@ impl RangeTask {
     }
 
     /// Stores the result of a job.
-    pub fn note_result(&mut self, result: Result<u64, StoreError>) {
-        self.result = Some(result);
+    pub fn note_result(&mut self, done: &mut RangeDone) {
+        self.result = Some(done.result);
+        self.holes = std::mem::take(&mut done.holes);
     }
 }
 
@@ -194,6 +205,25 @@ impl Files<'_> {
         Ok(later(RangeTask { flushes, ..task }))
     }
 
+    /// Lists the holes of a range that a client wants to read. The caller reads the rest of the
+    /// range, and checks each read by itself.
+    pub fn list_holes(&mut self, by: &Caller, ask: &FileRange) -> Result<Now<Outcome>, NotDone> {
+        self.check_fence(by, &ask.file)?;
+        let reach = (ask.offset, ask.length);
+        let (file, undo_seen) = self.held_file(by, (ask.state, &ask.file), reach, IoKind::Read)?;
+        let left = self.cache.size(file).saturating_sub(ask.offset);
+        let length = ask.length.min(left);
+        let unwritten = self.cache.unwritten(file, (ask.offset, length));
+        let has_all = |one: &Range<u64>| one.start <= ask.offset && ask.offset + length <= one.end;
+        if length == 0 || unwritten.first().is_some_and(has_all) {
+            let outcome = self.ranged(Kind::ListHoles, file, 0, Vec::new());
+            self.cache.close(file);
+            return Ok(Now::Done(outcome));
+        }
+        let target = Part { file, handle: ask.file, state: ask.state, offset: ask.offset };
+        Ok(later(RangeTask::new(Kind::ListHoles, target, length, undo_seen)))
+    }
+
     /// Makes a range of a file share the storage of a range of another file (CLONE).
     pub fn clone_range(&mut self, by: &Caller, ask: &CopyRange) -> Result<Now<Outcome>, NotDone> {
         self.between_files(by, ask, Kind::Clone)
@@ -237,7 +267,7 @@ impl Files<'_> {
             return Err(Fault::Invalid.into());
         }
         if length == 0 {
-            let outcome = self.ranged(kind, source, 0);
+            let outcome = self.ranged(kind, source, 0, Vec::new());
             self.cache.close(file);
             self.cache.close(source);
             return Ok(Now::Done(outcome));
@@ -314,7 +344,8 @@ impl Files<'_> {
             self.check_locks(source.state, &source.handle, reach, IoKind::Read)?;
         }
         let target = &task.target;
-        self.check_locks(target.state, &target.handle, (offset, length), IoKind::Write)
+        let kind = if task.changes_file() { IoKind::Write } else { IoKind::Read };
+        self.check_locks(target.state, &target.handle, (offset, length), kind)
     }
 
     /// Returns the next job of a task whose flushes have ended, or the reason why there is none
@@ -328,6 +359,7 @@ impl Files<'_> {
             (Kind::Allocate, _) => RangeWork::Allocate,
             (Kind::Deallocate, _) => RangeWork::Deallocate,
             (Kind::Seek(what), _) => RangeWork::Seek(what),
+            (Kind::ListHoles, _) => RangeWork::ListHoles,
             (Kind::Clone | Kind::Copy, None) => return Err(Fault::Broken),
             (kind @ (Kind::Clone | Kind::Copy), Some(part)) => {
                 let source = self.cache.open_file(part.file).ok_or(Fault::Stale)?;
@@ -353,8 +385,8 @@ impl Files<'_> {
     pub fn end_range_task(&mut self, task: &RangeTask, result: Result<u64, Fault>) -> Outcome {
         let file = task.target.file;
         let outcome = match result {
-            Ok(value) => self.ranged(task.kind, file, value),
-            Err(_) if task.done > 0 => self.ranged(task.kind, file, task.done),
+            Ok(value) => self.ranged(task.kind, file, value, task.holes.clone()),
+            Err(_) if task.done > 0 => self.ranged(task.kind, file, task.done, Vec::new()),
             Err(fault) => Outcome::failed(fault),
         };
         for file in task.files().into_iter().flatten() {
@@ -363,7 +395,7 @@ impl Files<'_> {
         outcome
     }
 
-    fn ranged(&self, kind: Kind, file: CachedFile, value: u64) -> Outcome {
+    fn ranged(&self, kind: Kind, file: CachedFile, value: u64, holes: Vec<Range<u64>>) -> Outcome {
         Outcome::done(match kind {
             Kind::Allocate | Kind::Deallocate | Kind::Clone => Ended::Ranged,
             Kind::Copy => {
@@ -374,6 +406,7 @@ impl Files<'_> {
                 let is_end = value >= self.cache.size(file);
                 Ended::Sought(Sought { offset: value, is_end })
             }
+            Kind::ListHoles => Ended::Listed(Holes { holes, size: self.cache.size(file) }),
         })
     }
 }

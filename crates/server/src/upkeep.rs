@@ -87,7 +87,7 @@ impl Reactor<'_> {
             Done::Flushed(done) => self.shared.cache.on_flushed(done),
             Done::Synced(done) => self.shared.cache.on_synced(done),
             Done::Sized(done) => self.shared.cache.on_sized(done),
-            Done::Ranged(task, done) => return self.on_ranged(task, &done),
+            Done::Ranged(task, done) => return self.on_ranged(task, *done),
             Done::Cleared(done) => {
                 self.shared.cache.on_cleared(done);
                 return self.clear_ahead();

@@ -32,6 +32,7 @@ mod nfs_floods;
 mod nfs_kerberos;
 mod nfs_restart;
 mod nfs_side;
+mod nfs_sparse;
 mod nfs_state;
 mod nfs_tls;
 mod odd_names;

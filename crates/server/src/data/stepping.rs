@@ -444,10 +444,10 @@ impl Reactor<'_> {
     }
 
     /// Handles the result of a job of a task that works on a range of a file.
-    pub(crate) fn on_ranged(&mut self, id: TaskId, done: &RangeDone) {
-        let progress = self.shared.cache.on_ranged(done);
+    pub(crate) fn on_ranged(&mut self, id: TaskId, mut done: RangeDone) {
+        let progress = self.shared.cache.on_ranged(&done);
         if let Some(Work::Range(task)) = self.shared.tasks.get_mut(id).map(|task| &mut task.work) {
-            task.note_result(done.result);
+            task.note_result(&mut done);
         }
         self.resume(id, None);
         self.on_progress(progress);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: only this module converts the outcome of a parked request to a reply.
 
-use dafs_files::outcome::Ended;
+use dafs_files::outcome::{Ended, Holes};
 use dafs_ops::{
     Conflict, Copied, Delegated, Delegation, LockMode, Opened, Partial, Refusal, Set, Sought,
     Walked, Written,
@@ -42,6 +42,10 @@ pub(crate) fn done_response(ended: &Ended) -> Response<'static> {
         }),
         Ended::Sought(Sought { offset, is_end }) => {
             Response::Seek(SeekResult { offset: *offset, end_of_file: *is_end })
+        }
+        // No DAFS request lists holes.
+        Ended::Listed(Holes { size, .. }) => {
+            Response::Seek(SeekResult { offset: *size, end_of_file: true })
         }
     }
 }

@@ -48,7 +48,7 @@ pub use jobs::{
     SyncJob,
 };
 
-pub use ranges::{COPY_BYTES_MAX, RangeDone, RangeJob, RangeStep, RangeWork};
+pub use ranges::{COPY_BYTES_MAX, HOLES_MAX, RangeDone, RangeJob, RangeStep, RangeWork};
 
 use crate::attributes::Attributes;
 use crate::change::{self, Clocks};

@@ -1,15 +1,18 @@
 //! Changes of a range of a file other than writes, and searches for holes.
 //!
-//! Invariant: while such a change is in progress, nothing else changes the file or the cached
-//! content, as with a change of size. Dirty data of the range is in the file before the change, so
-//! that a later flush cannot undo the change.
+//! Invariants:
+//! - While such a change is in progress, nothing else changes the file or the cached content, as
+//!   with a change of size. Dirty data of the range is in the file before the change, so that a
+//!   later flush cannot undo the change.
+//! - No block that the cache has and the file does not have yet is reported as a hole.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dafs_memory::{Memory, Pages};
 use dafs_ops::SeekFor;
 
-use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits};
+use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
 use super::{BLOCK_BYTES, Cache, CachedFile, Progress};
 use crate::error::{Result, StoreError};
 use crate::file::{CopySpan, File, FileVersion};
@@ -37,6 +40,8 @@ pub enum RangeWork {
     },
     /// Searches for data or for a hole, from the offset of the range.
     Seek(SeekFor),
+    /// Lists the holes of the range.
+    ListHoles,
 }
 
 impl RangeWork {
@@ -45,12 +50,12 @@ impl RangeWork {
     pub fn replaces_content(&self) -> bool {
         match self {
             Self::Deallocate | Self::Clone { .. } | Self::Copy { .. } => true,
-            Self::Allocate | Self::Seek(_) => false,
+            Self::Allocate | Self::Seek(_) | Self::ListHoles => false,
         }
     }
 
     fn changes_file(&self) -> bool {
-        !matches!(self, Self::Seek(_))
+        !matches!(self, Self::Seek(_) | Self::ListHoles)
     }
 }
 
@@ -62,6 +67,7 @@ impl std::fmt::Debug for RangeWork {
             Self::Clone { .. } => "Clone",
             Self::Copy { .. } => "Copy",
             Self::Seek(_) => "Seek",
+            Self::ListHoles => "ListHoles",
         })
     }
 }
@@ -85,6 +91,9 @@ pub struct RangeJob {
     work: RangeWork,
     offset: u64,
     length: u64,
+    /// The parts of the range that the cache has and the file does not have yet, in ascending order
+    /// (for [`RangeWork::ListHoles`]).
+    unwritten: Vec<Range<u64>>,
 }
 
 /// The result of a [`RangeJob`].
@@ -97,6 +106,10 @@ pub struct RangeDone {
     changes_file: bool,
     /// The number of bytes copied, the offset that a search has found, or 0 for other work.
     pub result: Result<u64>,
+    /// The holes that [`RangeWork::ListHoles`] has found, in ascending order: at most
+    /// [`HOLES_MAX`]. The parts of the range between them, and after the last one, may contain
+    /// smaller or more holes.
+    pub holes: Vec<Range<u64>>,
     before: Option<FileVersion>,
     after: Option<FileVersion>,
 }
@@ -105,6 +118,13 @@ impl RangeJob {
     /// Runs the job. This call blocks; any thread may make it. Calls `pause` before each step.
     #[must_use]
     pub fn run_in_parts(self, pause: impl Fn()) -> RangeDone {
+        if let RangeWork::ListHoles = self.work {
+            pause();
+            return match self.holes() {
+                Ok(holes) => RangeDone { result: Ok(0), holes, ..self.failed(StoreError::Fault) },
+                Err(error) => self.failed(error),
+            };
+        }
         let before = self.file.version().ok();
         let result = self.work_now(&pause);
         if result.is_err() && self.work.replaces_content() {
@@ -134,7 +154,36 @@ impl RangeJob {
                 }
             }
             RangeWork::Seek(what) => file.seek(*offset, *what),
+            RangeWork::ListHoles => Ok(0),
         }
+    }
+
+    /// Returns the holes of the range.
+    fn holes(&self) -> Result<Vec<Range<u64>>> {
+        let end = self.offset.saturating_add(self.length);
+        let (mut at, mut found) = (self.offset, Vec::new());
+        while at < end && found.len() < HOLES_MAX {
+            // The file may end before the range does, because the cache knows a larger size.
+            let hole = match self.file.seek(at, SeekFor::Hole) {
+                Err(StoreError::NoDevice) => at,
+                hole => hole?,
+            };
+            if hole >= end {
+                break;
+            }
+            let data = match self.file.seek(hole, SeekFor::Data) {
+                Err(StoreError::NoDevice) => end,
+                data => data?.min(end),
+            };
+            if data <= at {
+                // A local process is changing the file.
+                break;
+            }
+            without(hole..data, &self.unwritten, &mut found);
+            at = data;
+        }
+        found.truncate(HOLES_MAX);
+        Ok(found)
     }
 
     /// Returns the result for a job that cannot be run to its end.
@@ -147,6 +196,7 @@ impl RangeJob {
             replaces_content: self.work.replaces_content(),
             changes_file: self.work.changes_file(),
             result: Err(error),
+            holes: Vec::new(),
             before: None,
             after: None,
         }
@@ -157,6 +207,22 @@ impl std::fmt::Debug for RangeJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RangeJob").field("owner", &self.owner).finish_non_exhaustive()
     }
+}
+
+/// Adds to `out` the parts of a hole that are in none of these ranges, which are in ascending
+/// order. Leaves out parts that are smaller than a block.
+fn without(hole: Range<u64>, ranges: &[Range<u64>], out: &mut Vec<Range<u64>>) {
+    let mut at = hole.start;
+    let mut add = |part: Range<u64>| {
+        if part.end.saturating_sub(part.start) >= BLOCK_BYTES as u64 {
+            out.push(part);
+        }
+    };
+    for range in ranges.iter().filter(|range| range.start < hole.end && range.end > hole.start) {
+        add(at..range.start);
+        at = at.max(range.end);
+    }
+    add(at..hole.end);
 }
 
 /// Copies a range by reads and writes, for stores that cannot copy within themselves.
@@ -204,7 +270,33 @@ impl Cache {
             }
             (entry.is_sizing, entry.is_shown_ahead) = (true, false);
         }
-        RangeStep::Job(RangeJob { owner: file, file: handle, work, offset, length })
+        let unwritten = match work {
+            RangeWork::ListHoles => self.unwritten(file, (offset, length)),
+            _ => Vec::new(),
+        };
+        RangeStep::Job(RangeJob { owner: file, file: handle, work, offset, length, unwritten })
+    }
+
+    /// Returns the parts of a range that the cache has and the file does not have yet, in ascending
+    /// order. They consist of whole blocks.
+    #[must_use]
+    pub fn unwritten(&self, file: CachedFile, (offset, length): (u64, u64)) -> Vec<Range<u64>> {
+        let mut found: Vec<Range<u64>> = Vec::new();
+        let end = offset.saturating_add(length);
+        for number in offset / SEGMENT_BYTES..end.div_ceil(SEGMENT_BYTES) {
+            let Some(slot) = self.segments.find(file.index, number) else { continue };
+            let base = number * SEGMENT_BYTES;
+            for_runs(self.segments.get(slot).unflushed(), |first, last| {
+                let place = |block: u32| base + u64::from(block) * BLOCK_BYTES as u64;
+                let (from, to) = (place(first), place(last));
+                match found.last_mut() {
+                    Some(before) if before.end == from => before.end = to,
+                    _ => found.push(from..to),
+                }
+            });
+        }
+        found.retain(|part| part.start < end && part.end > offset);
+        found
     }
 
     /// Returns the open file of a token. `None` if the file is closed.
@@ -267,5 +359,7 @@ impl Cache {
 /// The maximum number of bytes that one job copies, so that it does not keep other requests for the
 /// file waiting for long.
 pub const COPY_BYTES_MAX: u64 = 4 << 20;
+/// The maximum number of holes that one job lists.
+pub const HOLES_MAX: usize = 8;
 /// The number of bytes of the memory through which bytes are copied.
 const MEMORY_BYTES: u64 = 256 << 10;

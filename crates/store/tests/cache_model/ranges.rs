@@ -87,6 +87,43 @@ fn nothing_is_written_or_read_from_the_file_while_a_range_is_changed() {
     rig.check(0, 0, 9000);
 }
 
+#[test]
+fn what_the_file_does_not_have_yet_is_in_no_hole() {
+    let real = Real::new();
+    std::fs::write(real.path("file"), vec![7; 8192]).unwrap();
+    let path = std::fs::File::options().write(true).open(real.path("file")).unwrap();
+    path.set_len(4 << 20).unwrap();
+    let file = real.open("file", ShareAccess::Both);
+    if file.seek(0, SeekFor::Hole) != Ok(8192) {
+        return dafs_tests::skip("this file system makes no holes");
+    }
+    let config = CacheConfig { arena_bytes: 4 << 20, ..CacheConfig::default() };
+    let mut cache = Cache::new(config).unwrap();
+    let version = file.version().unwrap();
+    let open = cache.open(file, version).unwrap();
+    let list = |cache: &mut Cache, range: (u64, u64)| {
+        let step = cache.work_on_range(open, RangeWork::ListHoles, range);
+        let RangeStep::Job(job) = step else { panic!("{step:?}") };
+        let done = job.run_in_parts(|| ());
+        let _ = cache.on_ranged(&done);
+        done.result.unwrap();
+        done.holes.into_iter().map(|hole| (hole.start, hole.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&mut cache, (0, 1 << 20)), [(8192, 1 << 20)]);
+    assert_eq!(list(&mut cache, (4096, 4096)), []);
+    assert_eq!(list(&mut cache, (3 << 20, 1 << 20)), [(3 << 20, 4 << 20)]);
+    for place in [98_304, 5 << 20] {
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let prepared = cache.prepare_write(open, place, 4096, &mut spans, &mut jobs);
+        let Prepared::Ready(token) = prepared else { panic!("whole blocks need no fill") };
+        let _ = cache.write_done(token, Moment(0));
+    }
+    assert_eq!(list(&mut cache, (0, 1 << 20)), [(8192, 98_304), (102_400, 1 << 20)]);
+    // The file on disk is shorter than the cache says.
+    let behind = [(4 << 20, 5 << 20), ((5 << 20) + 4096, 6 << 20)];
+    assert_eq!(list(&mut cache, (4 << 20, 2 << 20)), behind);
+}
+
 /// A file of a real file system.
 struct Real {
     directory: tempfile::TempDir,

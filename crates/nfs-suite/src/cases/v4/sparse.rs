@@ -212,6 +212,42 @@ pub(super) const CASES: &[Case] = &[
         }
         Ok(())
     }),
+    v42("READ_PLUS returns what was just written into a hole", |b| {
+        let mut s = b.session()?;
+        let (state, fh) = with_hole(&mut s)?;
+        s.ok(&[ops::putfh(&fh), ops::commit(0, 0)])?;
+        parts(&mut s, &fh, (MIB, 20_000))?;
+        s.ok(&[ops::putfh(&fh), ops::write(state, MIB + 8192, 0, b"unstable")])?;
+        let (_, parts) = parts(&mut s, &fh, (MIB, 20_000))?;
+        let mut wanted = vec![0; 20_000];
+        wanted[8192..8200].copy_from_slice(b"unstable");
+        ensure!(whole(&parts, MIB)? == wanted, "the bytes differ");
+        Ok(())
+    }),
+    v42("READ_PLUS of a hole at the end returns the end", |b| {
+        let mut s = b.session()?;
+        let (state, fh) = s.opened("f")?;
+        let set = ops::setattr(state, &crate::nfs4::Set::new().size(MIB));
+        s.ok(&[ops::putfh(&fh), set])?;
+        let (eof, before) = parts(&mut s, &fh, (MIB - 20_000, 10_000))?;
+        same("bytes and end", (whole(&before, MIB - 20_000)?.len(), eof), (10_000, false))?;
+        let (eof, last) = parts(&mut s, &fh, (MIB - 10_000, 20_000))?;
+        same("bytes and end", (whole(&last, MIB - 10_000)?.len(), eof), (10_000, true))
+    }),
+    v42("READ_PLUS two times in a compound returns both ranges", |b| {
+        let mut s = b.session()?;
+        let (_, fh) = with_hole(&mut s)?;
+        let op = |at| ops::read_plus(StateId::ANONYMOUS, at, 20_000);
+        let reply = s.ok(&[ops::putfh(&fh), op(MIB - 10_000), op(2 * MIB - 10_000)])?;
+        for (index, from) in [(1, MIB - 10_000), (2, 2 * MIB - 10_000)] {
+            let Body::Parts { parts, .. } = reply.body(index)? else { bail!("no parts") };
+            let zeros = if index == 1 { 10_000..20_000 } else { 0..10_000 };
+            let mut wanted = vec![7; 20_000];
+            wanted[zeros].fill(0);
+            ensure!(whole(parts, from)? == wanted, "the bytes at {from} differ");
+        }
+        Ok(())
+    }),
     v42("READ_PLUS of a directory fails", |b| {
         let mut s = b.session()?;
         let op = ops::read_plus(StateId::ANONYMOUS, 0, 10);

@@ -99,7 +99,10 @@ pub(in crate::nfs) fn resume(
         }
         (Some(Awaits::Names), GuestResult::Intended(intent)) => service.begin_intended(*intent),
         _ => {
-            let status = service.end_operation(result);
+            let Some(status) = service.end_operation(result) else {
+                compound.rest = rest;
+                return follow(desk, reactor, compound, Progress::Later);
+            };
             service.end_intended(status.is_ok());
             status
         }

@@ -4,14 +4,12 @@ use dafs_filer::IoKind;
 use dafs_files::io::{IoFile, check_range};
 use dafs_files::outcome::{Ended, Now, Outcome};
 use dafs_files::reading::Reading;
-use dafs_nfs_wire::nfs4::data::{
-    CommitArgs, DataPart, Part, ReadArgs, ReadDone, ReadPlusDone, WriteArgs, WriteDone,
-};
+use dafs_nfs_wire::nfs4::data::{CommitArgs, ReadArgs, ReadDone, WriteArgs, WriteDone};
 use dafs_nfs_wire::nfs4::types::{Stability as Asked, Verifier};
 use dafs_nfs_wire::nfs4::{Answer, Reply, Status};
-use dafs_nfs_wire::xdr::PAYLOADS_MAX;
-use dafs_nfs_wire::xdr::{List, Payload};
+use dafs_nfs_wire::xdr::{PAYLOADS_MAX, Payload};
 use dafs_ops::Commit;
+use dafs_store::Attributes;
 use dafs_types::{CacheHint, FileHandle, ObjectType, Stability, StateId};
 
 use super::attributes::TRANSFER_BYTES_MAX;
@@ -23,25 +21,16 @@ use crate::guests::GuestRead;
 
 impl Service<'_, '_, '_> {
     pub(super) fn read(&mut self, asked: &ReadArgs) -> Result<Did> {
-        self.begin_read(asked, Awaits::Read, READ_HEAD_BYTES)
-    }
-
-    /// Handles READ_PLUS. The result never contains a hole: holes are returned as data.
-    pub(super) fn read_plus(&mut self, asked: &ReadArgs) -> Result<Did> {
-        self.begin_read(asked, Awaits::ReadPlus(asked.offset), READ_PLUS_HEAD_BYTES)
-    }
-
-    fn begin_read(&mut self, asked: &ReadArgs, awaits: Awaits, head_bytes: usize) -> Result<Did> {
         if self.c.reads.len() >= PAYLOADS_MAX {
             return Err(Status::RepTooBig);
         }
         let handle = self.regular_file()?;
         let state = self.io_state(&asked.state, &handle)?;
-        let room = self.desk.writer.room().saturating_sub(head_bytes);
+        let room = self.desk.writer.room().saturating_sub(READ_HEAD_BYTES);
         let count = asked.count.min(TRANSFER_BYTES_MAX);
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
         let io = self.file_for(&handle, state, IoKind::Read, (asked.offset, count))?;
-        let to = self.wait_for(awaits);
+        let to = self.wait_for(Awaits::Read);
         let reading = Reading::new(io, asked.offset, count, CacheHint(0));
         self.reactor.read_for_guest(to, reading);
         Ok(Did::Later)
@@ -55,16 +44,6 @@ impl Service<'_, '_, '_> {
         Status::Ok
     }
 
-    pub(super) fn end_read_plus(&mut self, offset: u64, found: GuestRead) -> Status {
-        let length = found.length();
-        let data = Part::Data(DataPart { offset, data: Payload::Elsewhere(length as usize) });
-        let parts = List(if length > 0 { vec![data] } else { Vec::new() });
-        let done = ReadPlusDone { is_end: found.is_end, parts };
-        let _ = self.push(&Answer::ReadPlus(Reply::Ok(done)));
-        self.c.reads.push(found);
-        Status::Ok
-    }
-
     /// Returns the current file handle. Fails if its object is not a regular file.
     pub(super) fn regular_file(&mut self) -> Result<FileHandle> {
         let handle = self.current()?;
@@ -74,16 +53,23 @@ impl Service<'_, '_, '_> {
 
     /// Fails if an object is not a regular file.
     pub(super) fn check_regular(&mut self, handle: &FileHandle) -> Result<()> {
-        match self.kind_of(handle)? {
-            ObjectType::Regular | ObjectType::NamedAttribute => Ok(()),
-            ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
-            ObjectType::SymbolicLink => Err(Status::Symlink),
-            _ => Err(Status::WrongType),
-        }
+        check_regular_type(self.kind_of(handle)?)
+    }
+
+    /// Returns the current file handle, the attributes of its file, and the number of bytes that
+    /// the file occupies without dirty data in the cache. Fails if it is no regular file.
+    pub(super) fn regular_file_and_space(&mut self) -> Result<(FileHandle, Attributes, u64)> {
+        let (handle, by) = (self.current()?, self.by()?);
+        let (found, space_used) = match self.reactor.files().attributes_and_space(&by, &handle) {
+            Ok(found) => found,
+            Err(error) => return Err(failed(self.reactor, &handle, error)),
+        };
+        check_regular_type(found.kind)?;
+        Ok((handle, found, space_used))
     }
 
     /// Checks whether a READ or WRITE is allowed, and returns its file.
-    fn file_for(
+    pub(super) fn file_for(
         &mut self,
         handle: &FileHandle,
         state: StateId,
@@ -173,9 +159,15 @@ impl Service<'_, '_, '_> {
     }
 }
 
+fn check_regular_type(kind: ObjectType) -> Result<()> {
+    match kind {
+        ObjectType::Regular | ObjectType::NamedAttribute => Ok(()),
+        ObjectType::Directory | ObjectType::AttributeDirectory => Err(Status::IsDir),
+        ObjectType::SymbolicLink => Err(Status::Symlink),
+        _ => Err(Status::WrongType),
+    }
+}
+
 /// The number of bytes of the result of a READ without the data: operation number, status,
 /// end-of-file flag, length and padding.
 const READ_HEAD_BYTES: usize = 20;
-/// The same for a READ_PLUS with one part: also the number of parts, and the type and the offset of
-/// the part.
-const READ_PLUS_HEAD_BYTES: usize = 36;

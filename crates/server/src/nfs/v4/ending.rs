@@ -28,9 +28,24 @@ impl Service<'_, '_, '_> {
     }
 
     /// Writes the result of the operation that the compound waited for, even if it has failed.
-    /// Returns its status.
-    pub(super) fn end_operation(&mut self, result: GuestResult) -> Status {
-        let Some(awaits) = self.c.awaits.take() else { return Status::ServerFault };
+    /// Returns its status; `None` if the compound must wait again.
+    pub(super) fn end_operation(&mut self, result: GuestResult) -> Option<Status> {
+        match self.c.awaits.take() {
+            None => Some(Status::ServerFault),
+            Some(Awaits::ReadPlus(reading)) => match self.go_on_reading(reading, result) {
+                Ok(Did::Later) => None,
+                Ok(Did::Written) => Some(Status::Ok),
+                Err(status) => {
+                    self.push_failure(Kind::ReadPlus, status);
+                    Some(status)
+                }
+            },
+            Some(awaits) => Some(self.end_single(&awaits, result)),
+        }
+    }
+
+    /// Writes the result of an operation that has waited once. Returns its status.
+    fn end_single(&mut self, awaits: &Awaits, result: GuestResult) -> Status {
         let outcome = match result {
             GuestResult::Outcome(outcome) => outcome,
             GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
@@ -38,7 +53,6 @@ impl Service<'_, '_, '_> {
             }
             GuestResult::Read(found) => match awaits {
                 Awaits::Read => return self.end_read(found),
-                Awaits::ReadPlus(offset) => return self.end_read_plus(offset, found),
                 _ => {
                     self.reactor.on_loan_done(found.cookie);
                     return Status::ServerFault;
@@ -48,7 +62,7 @@ impl Service<'_, '_, '_> {
         if matches!(awaits, Awaits::Record | Awaits::Names | Awaits::Part) {
             return Status::Ok;
         }
-        let (kind, status) = self.end(&awaits, outcome);
+        let (kind, status) = self.end(awaits, outcome);
         if !status.is_ok() {
             self.push_failure(kind, status);
         }
@@ -61,7 +75,7 @@ impl Service<'_, '_, '_> {
         self.c.after = self.c.after.max(outcome.after);
         match awaits {
             Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
-            Awaits::ReadPlus(_) => (Kind::ReadPlus, convert::failure_of(&outcome)),
+            Awaits::ReadPlus(_) => (Kind::ReadPlus, Status::ServerFault),
             Awaits::Range(kind) => (*kind, self.end_range(*kind, &outcome)),
             Awaits::Write => (Kind::Write, self.end_write(&outcome)),
             Awaits::Commit => (Kind::Commit, self.end_commit(&outcome)),

@@ -22,6 +22,8 @@ mod names;
 mod opens;
 mod persistent;
 mod ranges;
+mod read_plan;
+mod read_plus;
 mod recalls;
 mod repeats;
 mod sequence;

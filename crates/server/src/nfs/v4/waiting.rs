@@ -12,6 +12,7 @@ use dafs_types::{Credentials, FileHandle};
 use smallvec::SmallVec;
 
 use super::journaled::Journaled;
+use super::read_plan::ReadPlus;
 use super::states::Asked;
 use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
@@ -108,8 +109,8 @@ pub(in crate::nfs) struct CallFacts {
 pub(in crate::nfs) enum Awaits {
     /// The bytes of a READ.
     Read,
-    /// The bytes of a READ_PLUS from this offset.
-    ReadPlus(u64),
+    /// The list of the holes for a READ_PLUS, or the bytes of its next part.
+    ReadPlus(Box<ReadPlus>),
     /// The end of an operation on a range of a file.
     Range(OperationKind),
     /// The end of a WRITE.
