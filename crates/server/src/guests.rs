@@ -9,6 +9,7 @@ pub(crate) mod table;
 
 use std::collections::VecDeque;
 
+use dafs_files::delegations::Told;
 use dafs_files::outcome::Outcome;
 use dafs_journal::RecordNumber;
 use smallvec::SmallVec;
@@ -38,6 +39,8 @@ pub(crate) enum GuestResult {
     /// The intent of the call is durable; this is the number of its record. The call must be
     /// executed now.
     Intended(RecordNumber),
+    /// What the holder of a delegation has reported about its file. The call must continue with it.
+    Told(Told),
 }
 
 /// The bytes that a read of a guest has found.

@@ -98,6 +98,13 @@ fn unwritten_settling(changed: u64, on_disk: u64, clocks: Clocks, settling: u64)
     if changed > on_disk && settled == before { before + 1 } else { settled }
 }
 
+/// Returns the change attribute of an object that is changing now, and the time. The number is
+/// greater than each number that was reported before.
+pub fn change_of_now() -> (u64, Timestamp) {
+    let time = time_of(ClockId::Realtime);
+    (nanoseconds_of(time), time)
+}
+
 /// Returns the current time of a clock.
 pub(crate) fn time_of(clock: ClockId) -> Timestamp {
     let time = rustix::time::clock_gettime(clock);

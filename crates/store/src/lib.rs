@@ -30,6 +30,7 @@ mod terms;
 pub mod xattrs;
 
 pub use attributes::{Altered, AttributeChanges, Attributes};
+pub use change::change_of_now;
 pub use dafs_types::Credentials;
 pub use error::{Result, StoreError};
 pub use file::{CopySpan, File, FileKey, FileVersion};

@@ -28,6 +28,7 @@ mod locks;
 mod locks_client;
 mod names;
 mod nfs;
+mod nfs_asked;
 mod nfs_floods;
 mod nfs_kerberos;
 mod nfs_restart;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::Party;
+use dafs_filer::{Party, WaiterId};
 use dafs_files::caller::{Caller, Identity};
 use dafs_types::{ClientId, FileHandle, QuickMap, StateId};
 
@@ -31,6 +31,9 @@ pub(crate) enum GuestNotice {
     /// The client must be asked to return the delegation with this state id. If `truncate` is true,
     /// it need not write back its data.
     Recall { state: StateId, truncate: bool },
+    /// The client must be asked for the attributes of a file that is delegated to it. The request
+    /// with this id waits for them.
+    AskAttributes { client: ClientId, file: FileHandle, waiter: WaiterId },
     /// The delegation of a file was revoked.
     Revoked { client: ClientId, file: FileHandle },
     /// A lock that was denied to this owner can be taken now. `word` is the number that was given

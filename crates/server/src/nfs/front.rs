@@ -182,6 +182,7 @@ impl Front {
     /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
         self.renew(reactor);
+        self.v4.take_notices(reactor);
         let is_lock_ready =
             reactor.own.guest_results.as_mut().is_some_and(GuestResults::take_ready);
         if is_lock_ready {
@@ -417,8 +418,11 @@ impl Front {
             }
             Err(CallError::IsReply) => {
                 if !self.v4.on_reply(link, bytes, reactor.shared.life.now()) {
-                    self.records.close(link, "the peer replied to a call that was not sent");
+                    return self
+                        .records
+                        .close(link, "the peer replied to a call that was not sent");
                 }
+                v4::take_replies(&mut self.desk(), reactor);
             }
             Err(CallError::NotACall | CallError::Absent) => {
                 self.records.close(link, "the peer sent a record that is not a call");

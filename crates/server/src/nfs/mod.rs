@@ -19,6 +19,7 @@ mod names;
 mod recent;
 mod run;
 mod side;
+mod told;
 mod users;
 mod v3;
 mod v4;

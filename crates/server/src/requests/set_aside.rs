@@ -29,6 +29,9 @@ pub(crate) enum SetAside {
     Operation(Box<[u8]>),
     /// The whole message of a request that is not an operation.
     Message(Box<[u8]>),
+    /// The call of a guest, which the code of the guest's protocol has kept. It continues with what
+    /// the holder of a delegation reports.
+    Guest,
 }
 
 impl Asked<'_> {

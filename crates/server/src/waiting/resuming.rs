@@ -10,6 +10,7 @@ use dafs_wire::messages::{DiscardResponses, Empty};
 use dafs_wire::{Request, RequestHeader, Response};
 
 use super::ResultQuery;
+use crate::guests::GuestResult;
 use crate::guests::table::GuestNotice;
 use crate::handoff::Handoff;
 use crate::reactor::Reactor;
@@ -89,6 +90,7 @@ impl Reactor<'_> {
                 let (header, request) = decoded.map_err(|error| error.status())?;
                 self.dispatch_with_reply(to, &header, &request, told)
             }
+            SetAside::Guest => Err(Status::ServerFault.into()),
         }
     }
 
@@ -107,6 +109,9 @@ impl Reactor<'_> {
         told: Option<Told>,
         may_search: bool,
     ) {
+        if let SetAside::Guest = kept {
+            return self.report_to_guest(to, GuestResult::Told(told.unwrap_or(Told::Nothing)));
+        }
         if self.order_of(to.endpoint).is_none() {
             self.abandon(to);
             return;
@@ -133,6 +138,7 @@ impl Reactor<'_> {
             SetAside::Message(message) => {
                 self.refuse_in(to, why, Asked::Message(message), may_search);
             }
+            SetAside::Guest => {}
         }
     }
 
@@ -166,15 +172,25 @@ impl Reactor<'_> {
             NotDone::AwaitsRecall(waiter) => {
                 self.shared.waiting.held.hold(waiter, to, asked.set_aside())
             }
-            NotDone::AwaitsHolder(question) => {
-                let HolderQuery { client, file, waiter } = *question;
-                let kept = asked.set_aside();
-                self.shared.waiting.held.hold_until_told(waiter, to, kept, self.shared.life.now());
-                if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter }) {
-                    self.on_holder_reply(waiter, None);
-                }
-            }
+            NotDone::AwaitsHolder(question) => self.ask_holder(to, *question, asked.set_aside()),
         }
+    }
+
+    /// Sets a request aside and asks the holder of a delegation for the attributes that the request
+    /// needs.
+    fn ask_holder(&mut self, to: ReplyTo, question: HolderQuery, kept: SetAside) {
+        let HolderQuery { client, file, waiter } = question;
+        self.shared.waiting.held.hold_until_told(waiter, to, kept, self.shared.life.now());
+        if !self.tell_client(client, &BackRequest::GetAttributes { file, waiter })
+            && !self.notify_guest(client, GuestNotice::AskAttributes { client, file, waiter })
+        {
+            self.on_holder_told(waiter, Told::Nothing);
+        }
+    }
+
+    /// Does the same for the call of a guest. The call continues with [`GuestResult::Told`].
+    pub(crate) fn ask_holder_for_guest(&mut self, to: ReplyTo, question: HolderQuery) {
+        self.ask_holder(to, question, SetAside::Guest);
     }
 
     /// Returns the failure status of a request that cannot be set aside. If the request has caused
@@ -268,6 +284,12 @@ impl Reactor<'_> {
             Some(told) => Told::Facts { size: told.size, change: told.change },
             None => Told::Nothing,
         };
+        self.on_holder_told(waiter, told);
+    }
+
+    /// Continues the request that waits for what the holder of a delegation reports, unless it has
+    /// waited for too long.
+    pub(crate) fn on_holder_told(&mut self, waiter: WaiterId, told: Told) {
         self.continue_with(waiter, Some(told));
     }
 

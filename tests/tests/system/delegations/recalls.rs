@@ -1,6 +1,8 @@
 //! Tests which operations conflict with which delegations: every row of
 //! `dafs_filer::DelegationTable`.
 
+use dafs_nfs_suite::nfs4::attributes::SIZE;
+use dafs_nfs_suite::nfs4::ops;
 use dafs_types::{
     CacheHint, RemoveMode, SetAttributes, ShareAccess, ShareDeny, Stability, StateId, Status,
 };
@@ -14,7 +16,8 @@ use dafs_wire::{
 };
 
 use super::holder::{Asked, Holder, lively, opened};
-use crate::fixture::{Fixture, Transport, any, far, transports};
+use crate::fixture::{Fixture, Transport, any, far, serve_nfs, transports};
+use crate::nfs_state;
 use crate::rogue::{Rogue, opening, status_of};
 
 /// An operation of another client.
@@ -211,6 +214,28 @@ fn every_deed_meets_every_delegation() {
             }
         }
     }
+}
+
+#[test]
+fn an_nfs_client_sees_what_a_dafs_client_with_a_delegation_reports() {
+    if !dafs_tests::is_root() {
+        return;
+    }
+    let fixture = Fixture::with(|config| {
+        lively(|_| {})(config);
+        serve_nfs(config, 0);
+    });
+    std::fs::write(fixture.local("file"), b"old").unwrap();
+    let mut holder = Holder::new(&fixture, any(), b"holder");
+    holder.hold("file", ShareAccess::Both);
+    let mut other = nfs_state::client(&fixture, b"other");
+    let question = [other.dir(), ops::lookup("file"), ops::getattr(&[SIZE])];
+    let xid = other.send(0, false, &question).unwrap();
+    let (header, asked) = holder.asked();
+    let Asked::GetAttributes { wanted, .. } = asked else { panic!("{asked:?}") };
+    holder.tell_size(&header, wanted, 777);
+    let reply = other.finish(0, xid).unwrap().all_ok().unwrap();
+    assert_eq!(reply.attrs(2).unwrap().number(SIZE).unwrap(), 777);
 }
 
 #[test]

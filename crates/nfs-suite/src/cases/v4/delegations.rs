@@ -5,12 +5,13 @@ use anyhow::{Result, bail, ensure};
 use super::v41;
 use crate::bench::{Bench, same};
 use crate::fault::Fault;
-use crate::nfs4::callback::Callback;
+use crate::nfs4::callback::{self, Callback};
 use crate::nfs4::ops::{self, Claim, How, Op, share};
 use crate::nfs4::results::Delegation;
 use crate::nfs4::{Body, Session, Set, StateId};
 use crate::status::{BAD_STATEID, DELAY, OPENMODE};
 use crate::suite::{Case, Skip};
+use crate::xdr::Put;
 
 /// The maximum number of times that a call of version 3 is repeated because the server delays it.
 const RETRIES: u32 = 200;
@@ -268,6 +269,20 @@ pub(super) const CASES: &[Case] = &[
             }
             other => bail!("the callback is {other:?}"),
         }
+    }),
+    v41("GETATTR by another shows what the holder of a delegation for writing reports", |b| {
+        let mut holder = Delegate::new(b, share::BOTH)?;
+        let mut other = b.session()?;
+        let xid = other.send(0, false, &[ops::putfh(&holder.fh), ops::getattr(&[3, 4])])?;
+        let attributes = Put::new().u32(1).u32(1 << 3 | 1 << 4);
+        let attributes = attributes.opaque(Put::new().u64(u64::MAX / 3).u64(777).0).0;
+        let asked = callback::answer(&mut holder.s.connection, &attributes)?;
+        let reply = other.finish(0, xid)?;
+        if asked.iter().any(|asked| matches!(asked, Callback::Recall { .. })) {
+            same("the status", reply.status, DELAY)?;
+            return Err(Skip("the server recalls the delegation".into()).into());
+        }
+        same("the size", reply.all_ok()?.attrs(1)?.number(4)?, 777)
     }),
     v41("WRITE of version 3 recalls a delegation for reading", |b| {
         version_3_recalls(b, share::READ, |b, fh| b.c.write(fh, 0, 2, b"x").map(drop))

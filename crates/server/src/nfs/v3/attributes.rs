@@ -1,6 +1,8 @@
 //! The procedures GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO and PATHCONF.
 
-use dafs_files::outcome::{Now, Outcome};
+use dafs_filer::FileOperation;
+use dafs_files::delegations::Told;
+use dafs_files::outcome::{HolderQuery, NotDone, Now, Outcome};
 use dafs_nfs_wire::nfs3::{
     AccessArgs, AccessOk, AccessResult, AccessRights, FileArgs, FsInfoOk, FsInfoResult,
     FsProperties, FsStatOk, FsStatResult, GetAttrResult, Handle, PathConfOk, PathConfResult,
@@ -11,23 +13,81 @@ use dafs_types::{AccessMask, FileHandle, FileSystemAttributes, StateId, limits};
 
 use super::{Before, Result, Service, Suspended, convert};
 use crate::nfs::calls::Progress;
+use crate::nfs::told;
 
 impl Service<'_, '_, '_> {
-    pub(super) fn get_attributes(&mut self, asked: &FileArgs<'_>) {
-        let found = self.found_attributes(asked.file);
+    pub(super) fn get_attributes(&mut self, asked: &FileArgs<'_>) -> Progress {
+        let found = match self.begin_get_attributes(asked.file) {
+            Ok((handle, _, Some(question))) => {
+                let to = self.wait_for(Suspended::GetAttributes(handle));
+                self.reactor.ask_holder_for_guest(to, question);
+                return Progress::Later;
+            }
+            Ok((handle, found, None)) => Ok(convert::shown(&handle, &found)),
+            Err(status) => Err(status),
+        };
+        self.answer_attributes(found);
+        Progress::Done
+    }
+
+    /// Returns a file and its attributes, and a question to the client that may have changed what
+    /// only it knows, because it holds a delegation for writing.
+    fn begin_get_attributes(
+        &mut self,
+        given: Handle<'_>,
+    ) -> Result<(FileHandle, dafs_store::Attributes, Option<HolderQuery>)> {
+        let handle = self.object(given)?;
+        let found = self.own_attributes(&handle)?;
+        if self.reactor.shared.filer.has_no_delegations() {
+            return Ok((handle, found, None));
+        }
+        match self.check_delegations(&handle, true) {
+            Ok(()) => Ok((handle, found, None)),
+            Err(NotDone::AwaitsHolder(question)) => Ok((handle, found, Some(*question))),
+            Err(why) => Err(self.not_done(why)),
+        }
+    }
+
+    fn own_attributes(&mut self, handle: &FileHandle) -> Result<dafs_store::Attributes> {
+        let by = self.by.clone();
+        let found = self.reactor.files().attributes_of(&by, handle);
+        found.map_err(|error| self.failed(handle, error))
+    }
+
+    fn check_delegations(
+        &mut self,
+        handle: &FileHandle,
+        may_ask: bool,
+    ) -> std::result::Result<(), NotDone> {
+        let (by, operation) = (self.by.clone(), FileOperation::GetAttributes { may_ask });
+        self.reactor.files().check_delegations(&by, handle, operation)
+    }
+
+    /// Finishes a GETATTR with what the holder of a delegation has reported. If it has reported
+    /// nothing, the delegation is recalled.
+    pub(super) fn finish_get_attributes(&mut self, handle: &FileHandle, told: Told) {
+        let found = self.attributes_with(handle, told);
+        self.answer_attributes(found.map(|found| convert::shown(handle, &found)));
+    }
+
+    fn attributes_with(
+        &mut self,
+        handle: &FileHandle,
+        told: Told,
+    ) -> Result<dafs_store::Attributes> {
+        if told == Told::Nothing {
+            self.check_delegations(handle, false).map_err(|why| self.not_done(why))?;
+        }
+        let mut found = self.own_attributes(handle)?;
+        told::overlay(told, &mut found);
+        Ok(found)
+    }
+
+    fn answer_attributes(&mut self, found: Result<dafs_nfs_wire::nfs3::Attributes>) {
         self.answer(&match found {
             Ok(attributes) => GetAttrResult::Ok(attributes),
             Err(status) => GetAttrResult::Fail(status),
         });
-    }
-
-    fn found_attributes(&mut self, given: Handle<'_>) -> Result<dafs_nfs_wire::nfs3::Attributes> {
-        let handle = self.object(given)?;
-        let by = self.by.clone();
-        match self.reactor.files().attributes_of(&by, &handle) {
-            Ok(found) => Ok(convert::shown(&handle, &found)),
-            Err(error) => Err(self.failed(&handle, error)),
-        }
     }
 
     pub(super) fn set_attributes(&mut self, asked: &SetAttrArgs<'_>) -> Progress {

@@ -84,7 +84,7 @@ fn execute(
     }
     match arguments {
         Arguments::Null(()) => {}
-        Arguments::GetAttr(asked) => service.get_attributes(&asked),
+        Arguments::GetAttr(asked) => return service.get_attributes(&asked),
         Arguments::SetAttr(asked) => return service.set_attributes(&asked),
         Arguments::Lookup(asked) => service.look_up(&asked),
         Arguments::Access(asked) => service.access(&asked),
@@ -127,6 +127,9 @@ pub(super) fn resume(
     calls::begin(desk.writer, id.xid);
     let mut service = Service { desk, reactor, id, by };
     match (suspended, result) {
+        (Suspended::GetAttributes(file), GuestResult::Told(told)) => {
+            service.finish_get_attributes(&file, told);
+        }
         (Suspended::Read(file), GuestResult::Read(found)) => {
             service.finish_read(&file, &found);
             *read = Some(found);
@@ -153,8 +156,14 @@ pub(super) fn resume(
             };
             service.finish_create(&directory, before, created);
         }
-        (Suspended::Call(..), GuestResult::Outcome(_))
-        | (_, GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_)) => {
+        (Suspended::Call(..) | Suspended::GetAttributes(_), GuestResult::Outcome(_))
+        | (
+            _,
+            GuestResult::Durable
+            | GuestResult::Free
+            | GuestResult::Intended(_)
+            | GuestResult::Told(_),
+        ) => {
             calls::fail(service.desk.writer, id.xid, Outcome::SystemErr);
         }
         // Only a READ can have bytes as its result.

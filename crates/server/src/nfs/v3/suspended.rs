@@ -9,6 +9,8 @@ pub(in crate::nfs) type Before = Option<WccAttributes>;
 /// The data that is needed to finish a call when its operation has ended.
 #[derive(Debug)]
 pub(in crate::nfs) enum Suspended {
+    /// A GETATTR of this file, whose delegation another client holds.
+    GetAttributes(FileHandle),
     /// A READ that waits for bytes of this file.
     Read(FileHandle),
     /// A WRITE to this file, which had these attributes before the call.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use dafs_filer::FileOperation;
+use dafs_files::delegations::Told;
 use dafs_files::outcome::{NotDone, Outcome};
 use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime};
 use dafs_nfs_wire::nfs4::attributes::number;
@@ -20,6 +21,7 @@ use super::convert;
 use super::fault::{Result, failed, not_done};
 use super::settings::settings_of;
 use super::waiting::{Awaits, Did};
+use crate::nfs::told;
 
 /// The texts to which the encoded attributes of an object refer.
 pub(super) struct Texts {
@@ -45,27 +47,66 @@ impl Service<'_, '_, '_> {
             Ok(found) => found,
             Err(error) => return Err(failed(self.reactor, &handle, error)),
         };
-        self.check_reported(&handle, wanted)?;
-        let of_file_system = self.file_system(&handle, wanted)?;
-        let mut texts = Texts::default();
-        let lease = self.lease();
-        let shown = shown(&handle, &found, of_file_system.as_ref(), lease, &mut texts);
-        if let Some(reply) = &mut self.c.reply_writer() {
-            reply.attributes(self.desk.writer, &shown, wanted);
+        // The holder of a delegation for writing may have changed what only it knows.
+        if !self.reactor.shared.filer.has_no_delegations() && !wanted.and(&OF_CONTENT).is_empty() {
+            let operation = FileOperation::GetAttributes { may_ask: true };
+            match self.reactor.files().check_delegations(&by, &handle, operation) {
+                Ok(()) => {}
+                Err(NotDone::AwaitsHolder(question)) => {
+                    let to = self.wait_for(Awaits::Holder(*wanted));
+                    self.reactor.ask_holder_for_guest(to, *question);
+                    return Ok(Did::Later);
+                }
+                Err(why) => return Err(not_done(self.reactor, why)),
+            }
         }
+        self.write_attributes(&handle, &found, wanted)?;
         Ok(Did::Written)
     }
 
-    /// Recalls a delegation for writing if the client wants attributes that the delegation's holder
-    /// may have changed.
-    fn check_reported(&mut self, handle: &FileHandle, wanted: &Bitmap) -> Result<()> {
-        if self.reactor.shared.filer.has_no_delegations() || wanted.and(&OF_CONTENT).is_empty() {
-            return Ok(());
+    /// Continues a GETATTR with what the holder of a delegation for writing has reported. If it has
+    /// reported nothing, the delegation is recalled.
+    pub(super) fn end_get_attributes(&mut self, wanted: &Bitmap, told: Told) -> Result<()> {
+        let (handle, by) = (self.current()?, self.by()?);
+        if told == Told::Nothing {
+            let operation = FileOperation::GetAttributes { may_ask: false };
+            let checked = self.reactor.files().check_delegations(&by, &handle, operation);
+            checked.map_err(|why| not_done(self.reactor, why))?;
         }
-        let by = self.by()?;
-        let operation = FileOperation::GetAttributes { may_ask: false };
-        let checked = self.reactor.files().check_delegations(&by, handle, operation);
-        checked.map_err(|why| not_done(self.reactor, why))
+        let mut found = match self.reactor.files().attributes_of(&by, &handle) {
+            Ok(found) => found,
+            Err(error) => return Err(failed(self.reactor, &handle, error)),
+        };
+        told::overlay(told, &mut found);
+        let mark = self.mark();
+        self.write_attributes(&handle, &found, wanted)?;
+        match self.desk.writer.fault() {
+            None => Ok(()),
+            Some(_) => {
+                self.rewind(mark);
+                Err(self.too_big())
+            }
+        }
+    }
+
+    fn write_attributes(
+        &mut self,
+        handle: &FileHandle,
+        found: &dafs_store::Attributes,
+        wanted: &Bitmap,
+    ) -> Result<()> {
+        let of_file_system = self.file_system(handle, wanted)?;
+        let mut texts = Texts::default();
+        let lease = self.lease();
+        let shown = shown(handle, found, of_file_system.as_ref(), lease, &mut texts);
+        if let Some(reply) = &mut self.c.reply_writer() {
+            reply.attributes(self.desk.writer, &shown, wanted);
+        }
+        if wanted.contains(number::change) && self.desk.v4.states.latest.is_some() {
+            let client = self.client()?;
+            self.desk.v4.note_change_shown(client, handle, found.change);
+        }
+        Ok(())
     }
 
     /// Returns the attributes of the file system; `None` if the client wants none of them.

@@ -9,7 +9,7 @@
 //! [`contents`](super::recalls::Callbacks::contents).
 
 use dafs_dat::records::LinkId;
-use dafs_filer::RecallOutcome;
+use dafs_filer::{RecallOutcome, WaiterId};
 use dafs_nfs_state::{
     CallbackEvent, CallbackOutcome, CallbackReply, CallbackSecurity, CallbackToSend,
     ClientKey as Nfs4Client, ReferringCall,
@@ -25,9 +25,9 @@ use dafs_nfs_wire::rpc::{self, Accepted, Auth, AuthSys, Outcome, Reply, ReplyBod
 use dafs_nfs_wire::xdr::{self, Inline, List, Opaque, Reader, Writer, Xdr};
 use dafs_types::{ClientId, FileHandle, Moment};
 
-use super::locks;
-use super::recalls::{Content, InFlight, LockFree, Recall};
+use super::recalls::{Content, InFlight, LockFree, Recall, Report};
 use super::state::State;
+use super::{asking, locks};
 use crate::reactor::Reactor;
 
 impl State {
@@ -79,8 +79,10 @@ impl State {
 
     /// Handles the end of a callback.
     pub(super) fn end_callback(&mut self, reactor: &mut Reactor<'_>, event: CallbackEvent) {
-        let Some(Content::Recall(recall)) = self.callbacks.contents.remove(&event.word) else {
-            return;
+        let recall = match self.callbacks.contents.remove(&event.word) {
+            Some(Content::Recall(recall)) => recall,
+            Some(Content::Ask(ask)) => return self.end_ask(reactor, ask, event.outcome),
+            Some(Content::LockFree(_)) | None => return,
         };
         let outcome = match event.outcome {
             CallbackOutcome::Replied(0) => RecallOutcome::Accepted,
@@ -90,9 +92,20 @@ impl State {
         reactor.on_recalled(recall.client, recall.state, outcome);
     }
 
-    /// Removes the callbacks of a client that has ended.
-    pub(super) fn forget_callbacks(&mut self, client: ClientId) {
-        self.callbacks.contents.retain(|_, content| content.client() != client);
+    /// Removes the callbacks of a client that has ended. Returns the requests that wait for its
+    /// replies.
+    pub(super) fn forget_callbacks(&mut self, client: ClientId) -> Vec<WaiterId> {
+        let mut waiting = Vec::new();
+        self.callbacks.contents.retain(|_, content| {
+            if content.client() != client {
+                return true;
+            }
+            if let Content::Ask(ask) = content {
+                waiting.extend(ask.waiters.iter().copied());
+            }
+            false
+        });
+        waiting
     }
 
     /// Writes the next callback that must be sent now. Returns the connection on which the caller
@@ -112,6 +125,9 @@ impl State {
             };
             // A callback that has ended may still have to be repeated, because its slot stays in
             // use until the client replies. Then the CB_SEQUENCE alone is sent.
+            if let Some(Content::Ask(ask)) = self.callbacks.contents.get_mut(&call.word) {
+                ask.is_sent = true;
+            }
             let content = self.callbacks.contents.get(&call.word).cloned();
             let xid = self.begin_call(link, &call, content.is_some());
             let minor = self.minors.get(&call.client).copied().unwrap_or(1);
@@ -130,7 +146,7 @@ impl State {
         }
         callbacks.last_xid = callbacks.last_xid.wrapping_add(1);
         let (session, slot, sequence) = (call.session_key, call.slot, call.sequence);
-        let sent = InFlight { link, session, slot, sequence, has_content };
+        let sent = InFlight { link, session, slot, sequence, word: call.word, has_content };
         callbacks.in_flight.insert(callbacks.last_xid, sent);
         callbacks.last_xid
     }
@@ -150,12 +166,15 @@ impl State {
             return false;
         }
         self.callbacks.in_flight.remove(&reply.xid);
-        let replied = match reply.body {
+        let (replied, report) = match reply.body {
             ReplyBody::Accepted(Accepted { outcome: Outcome::Success, .. }) => {
                 meaning_of(reader, sent.has_content)
             }
-            _ => CallbackReply::SessionFault,
+            _ => (CallbackReply::SessionFault, None),
         };
+        if let Some(Content::Ask(ask)) = self.callbacks.contents.get_mut(&sent.word) {
+            ask.reply = report;
+        }
         let InFlight { session, slot, sequence, .. } = sent;
         self.machine.callback_replied(session, slot, sequence, replied, now);
         true
@@ -163,26 +182,31 @@ impl State {
 }
 
 /// Decodes the results of a CB_COMPOUND: those of CB_SEQUENCE and, if there was one, of the
-/// operation after it.
-fn meaning_of(reader: Reader<'_>, has_content: bool) -> CallbackReply {
+/// operation after it. Also returns the attributes in a result of CB_GETATTR.
+fn meaning_of(reader: Reader<'_>, has_content: bool) -> (CallbackReply, Option<Report>) {
+    let without_report = |reply| (reply, None);
     let Ok(mut answers) = ReplyReader::<Callback<'_>>::new(reader) else {
-        return CallbackReply::SessionFault;
+        return without_report(CallbackReply::SessionFault);
     };
     match answers.next_answer() {
         Some(Ok(answer @ CallbackAnswer::Sequence(_))) => match answer.status() {
             Status::Ok => {}
-            Status::Delay => return CallbackReply::Busy,
-            _ => return CallbackReply::SessionFault,
+            Status::Delay => return without_report(CallbackReply::Busy),
+            _ => return without_report(CallbackReply::SessionFault),
         },
-        _ => return CallbackReply::SessionFault,
+        _ => return without_report(CallbackReply::SessionFault),
     }
     if !has_content {
-        return CallbackReply::Done(Status::Ok.number());
+        return without_report(CallbackReply::Done(Status::Ok.number()));
     }
     match answers.next_answer() {
-        Some(Ok(answer)) if answer.status() == Status::Delay => CallbackReply::Postponed,
-        Some(Ok(answer)) => CallbackReply::Done(answer.status().number()),
-        _ => CallbackReply::SessionFault,
+        Some(Ok(answer)) if answer.status() == Status::Delay => {
+            without_report(CallbackReply::Postponed)
+        }
+        Some(Ok(answer)) => {
+            (CallbackReply::Done(answer.status().number()), asking::report_of(&answer))
+        }
+        _ => without_report(CallbackReply::SessionFault),
     }
 }
 
@@ -241,6 +265,7 @@ fn encode(
             let owner = StateOwner { client: ShownClient(shown.0), owner: Opaque(owner) };
             operations.push(writer, &Callback::NotifyLock(CbNotifyLockArgs { handle, owner }));
         }
+        Some(Content::Ask(ask)) => operations.push(writer, &asking::question_of(ask)),
         None => {}
     }
 }

@@ -363,18 +363,18 @@ impl Service<'_, '_, '_> {
         whole.split_off(body)
     }
 
-    fn mark(&self) -> Option<dafs_nfs_wire::nfs4::compound::ReplyMark> {
+    pub(super) fn mark(&self) -> Option<dafs_nfs_wire::nfs4::compound::ReplyMark> {
         self.c.reply.as_ref().map(|reply| reply.mark(self.desk.writer))
     }
 
-    fn rewind(&mut self, mark: Option<dafs_nfs_wire::nfs4::compound::ReplyMark>) {
+    pub(super) fn rewind(&mut self, mark: Option<dafs_nfs_wire::nfs4::compound::ReplyMark>) {
         if let (Some(reply), Some(mark)) = (&mut self.c.reply, mark) {
             reply.rewind(self.desk.writer, mark);
         }
     }
 
     /// Returns the status of an operation whose results do not fit into the reply.
-    fn too_big(&self) -> Status {
+    pub(super) fn too_big(&self) -> Status {
         match &self.c.request {
             Some(request) if request.must_keep => Status::RepTooBigToCache,
             _ => Status::RepTooBig,

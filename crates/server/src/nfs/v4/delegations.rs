@@ -90,7 +90,11 @@ impl Service<'_, '_, '_> {
             key,
             file: *file,
             granted: granted_by,
+            change: None,
         };
+        if let Delegated::Write { .. } = granted.delegated {
+            self.desk.v4.states.latest = Some(state);
+        }
         self.desk.v4.states.delegations.insert(state, entry);
         self.reactor.shared.channels.guests_mut().expect_notices(client_id);
         let (state, recall) = (wire_of(id), granted.recall);
@@ -152,6 +156,9 @@ impl State {
         while let Some(notice) = reactor.shared.channels.guests_mut().next_notice() {
             match notice {
                 GuestNotice::Recall { state, truncate } => self.recall(reactor, state, truncate),
+                GuestNotice::AskAttributes { client, file, waiter } => {
+                    self.ask_attributes(reactor, client, &file, waiter);
+                }
                 GuestNotice::Revoked { client, file } => self.revoked(client, &file),
                 GuestNotice::LockFree { owner, file, word } => {
                     self.tell_of_lock(reactor, word, &owner, file);

@@ -1,5 +1,6 @@
 //! The end of operations that may take longer than their call: waits for it, and writes the result.
 
+use dafs_files::delegations::Told;
 use dafs_files::outcome::{Now, Outcome};
 use dafs_nfs_wire::nfs4::{OperationKind as Kind, Status};
 
@@ -40,6 +41,19 @@ impl Service<'_, '_, '_> {
                     Some(status)
                 }
             },
+            Some(Awaits::Holder(wanted)) => {
+                let told = match result {
+                    GuestResult::Told(told) => told,
+                    _ => Told::Nothing,
+                };
+                match self.end_get_attributes(&wanted, told) {
+                    Ok(()) => Some(Status::Ok),
+                    Err(status) => {
+                        self.push_failure(Kind::GetAttr, status);
+                        Some(status)
+                    }
+                }
+            }
             Some(awaits) => Some(self.end_single(&awaits, result)),
         }
     }
@@ -48,7 +62,10 @@ impl Service<'_, '_, '_> {
     fn end_single(&mut self, awaits: &Awaits, result: GuestResult) -> Status {
         let outcome = match result {
             GuestResult::Outcome(outcome) => outcome,
-            GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
+            GuestResult::Durable
+            | GuestResult::Free
+            | GuestResult::Intended(_)
+            | GuestResult::Told(_) => {
                 return Status::ServerFault;
             }
             GuestResult::Read(found) => match awaits {
@@ -75,6 +92,7 @@ impl Service<'_, '_, '_> {
         self.c.after = self.c.after.max(outcome.after);
         match awaits {
             Awaits::Read => (Kind::Read, convert::failure_of(&outcome)),
+            Awaits::Holder(_) => (Kind::GetAttr, Status::ServerFault),
             Awaits::ReadPlus(_) => (Kind::ReadPlus, Status::ServerFault),
             Awaits::Range(kind) => (*kind, self.end_range(*kind, &outcome)),
             Awaits::Write => (Kind::Write, self.end_write(&outcome)),

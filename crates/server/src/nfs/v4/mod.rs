@@ -5,6 +5,7 @@
 //! - The state of clients is in the same tables as that of DAFS clients; this module adds only the
 //!   numbers that version 4 needs.
 
+mod asking;
 mod attributes;
 mod callbacks;
 mod compound;
@@ -38,5 +39,5 @@ mod xattrs;
 pub(super) use compound::{resume, serve};
 pub(super) use sequence::peer_of;
 pub(crate) use sessions::client_record_of;
-pub(super) use state::{State, end_leases};
+pub(super) use state::{State, end_leases, take_replies};
 pub(super) use waiting::{Proof, Ran, Sender};

@@ -90,7 +90,10 @@ impl Service<'_, '_, '_> {
                 };
             }
             GuestResult::Outcome(outcome) => outcome,
-            GuestResult::Durable | GuestResult::Free | GuestResult::Intended(_) => {
+            GuestResult::Durable
+            | GuestResult::Free
+            | GuestResult::Intended(_)
+            | GuestResult::Told(_) => {
                 return self.fail_read_plus(*reading, Status::ServerFault);
             }
         };

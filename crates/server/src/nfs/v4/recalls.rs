@@ -1,11 +1,14 @@
-//! The callbacks that have not ended: recalls of delegations, and notices of locks.
+//! The callbacks that have not ended: recalls of delegations, questions for the attributes of
+//! delegated files, and notices of locks.
 
 use std::collections::HashMap;
 
 use dafs_dat::records::LinkId;
+use dafs_filer::WaiterId;
 use dafs_nfs_state::SessionKey;
 use dafs_nfs_wire::nfs4::StateId as Wire;
 use dafs_types::{ClientId, FileHandle, StateId};
+use smallvec::SmallVec;
 
 /// The callbacks that have not ended.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ pub(super) enum Content {
     Recall(Recall),
     /// A lock that was denied to an owner can be taken now.
     LockFree(LockFree),
+    /// The attributes of a delegated file are needed.
+    Ask(Ask),
 }
 
 /// A notice that a lock can be taken.
@@ -36,6 +41,30 @@ pub(super) struct LockFree {
     /// The name of the lock owner.
     pub owner: Box<[u8]>,
     pub file: FileHandle,
+}
+
+/// A question for the attributes of a file that is delegated for writing.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    /// The filer's id of the client.
+    pub client: ClientId,
+    /// The filer's state id of the delegation.
+    pub state: StateId,
+    pub file: FileHandle,
+    /// The requests that wait for the attributes.
+    pub waiters: SmallVec<[WaiterId; 1]>,
+    /// True if the question was sent. A request that arrives later asks again, because the client
+    /// may change the file after its reply.
+    pub is_sent: bool,
+    /// The reply of the client, once it has arrived.
+    pub reply: Option<Report>,
+}
+
+/// The attributes that the holder of a delegation reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Report {
+    pub change: u64,
+    pub size: u64,
 }
 
 /// The recall of a delegation.
@@ -57,6 +86,7 @@ impl Content {
         match self {
             Self::Recall(recall) => recall.client,
             Self::LockFree(free) => free.client,
+            Self::Ask(ask) => ask.client,
         }
     }
 }
@@ -68,6 +98,8 @@ pub(super) struct InFlight {
     pub session: SessionKey,
     pub slot: u32,
     pub sequence: u32,
+    /// The number of the callback that the call belongs to.
+    pub word: u64,
     /// True if the call contains an operation after the CB_SEQUENCE.
     pub has_content: bool,
 }

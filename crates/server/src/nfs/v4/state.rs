@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use dafs_filer::ClientKey;
+use dafs_files::delegations::Told;
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{
     ClientKey as Nfs4Client, EndReason, NfsState, Notice, SessionKey, SessionRecord, SlotEnd,
@@ -41,6 +42,12 @@ pub(in crate::nfs) struct State {
 /// Ends the clients whose leases have expired.
 pub(in crate::nfs) fn end_leases(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, now: Moment) {
     desk.v4.machine.on_time(now);
+    end_clients(desk, reactor, now);
+}
+
+/// Continues what has waited for the replies of clients to callbacks.
+pub(in crate::nfs) fn take_replies(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>) {
+    let now = reactor.shared.life.now();
     end_clients(desk, reactor, now);
 }
 
@@ -153,8 +160,9 @@ impl State {
                 Notice::Ended(ended) => {
                     self.minors.remove(&ended.key);
                     let Some(client) = self.clients.remove(&ended.key) else { continue };
+                    let mut unanswered = Vec::new();
                     if let Some(id) = reactor.shared.filer.client_id(client) {
-                        self.forget_callbacks(id);
+                        unanswered = self.forget_callbacks(id);
                         reactor.shared.channels.guests_mut().end_notices(id);
                     }
                     let (client_id, reason) = (ended.id.0, ended.reason);
@@ -172,6 +180,9 @@ impl State {
                     reactor.files().act_on_locks();
                     for closed in &released {
                         reactor.files().release_open(closed);
+                    }
+                    for waiter in unanswered {
+                        reactor.on_holder_told(waiter, Told::Nothing);
                     }
                     gone.push(client);
                 }

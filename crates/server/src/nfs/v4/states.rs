@@ -20,6 +20,8 @@ use super::fault::Result;
 pub(super) struct States {
     pub opens: HashMap<StateId, OpenState>,
     pub delegations: HashMap<StateId, DelegationState>,
+    /// The delegation for writing that was granted last.
+    pub latest: Option<StateId>,
 }
 
 /// An open of a client, except its state id.
@@ -42,6 +44,9 @@ pub(super) struct DelegationState {
     pub file: FileHandle,
     /// The request that was granted the delegation.
     pub granted: Option<ReferringCall>,
+    /// The change attribute that the client was shown together with the delegation. By it, the
+    /// client's report shows whether the client has changed the file. `None` if it was shown none.
+    pub change: Option<u64>,
 }
 
 /// The access, reservation and delegation that an OPEN asks for.

@@ -117,6 +117,8 @@ pub(in crate::nfs) enum Awaits {
     Write,
     /// The end of a COMMIT.
     Commit,
+    /// The report of a delegation's holder for a GETATTR of these attributes.
+    Holder(Bitmap),
     /// The end of a SETATTR that sets these attributes.
     SetAttributes(Bitmap),
     /// The truncation of the file of an OPEN.
