@@ -7,6 +7,8 @@
 //! - Locks and fences are checked again before each part of a long copy.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dafs_filer::{IoKind, Party};
 use dafs_ops::{Copied, CopyRange, Fault, FileRange, Seek, SeekFor, Sought};
@@ -43,6 +45,29 @@ enum Kind {
     ListHoles,
 }
 
+/// The progress of a copy, for code that observes or cancels it while it continues.
+#[derive(Debug, Default)]
+pub struct CopyControl {
+    done: AtomicU64,
+    is_cancelled: AtomicBool,
+}
+
+impl CopyControl {
+    /// Returns the number of bytes that were copied.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Ends the copy after the part that is in progress. Bytes that were copied stay.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+}
+
 /// Work on a range of a file in progress.
 #[derive(Debug)]
 pub struct RangeTask {
@@ -61,6 +86,8 @@ pub struct RangeTask {
     result: Option<Result<u64, StoreError>>,
     /// The holes that the job has found.
     holes: Vec<Range<u64>>,
+    /// The progress of a copy that continues after the reply to its request.
+    control: Option<Arc<CopyControl>>,
 }
 
 impl RangeTask {
@@ -76,6 +103,7 @@ impl RangeTask {
             flush_count: 0,
             result: None,
             holes: Vec::new(),
+            control: None,
         }
     }
 
@@ -100,6 +128,17 @@ impl RangeTask {
     /// Returns true if the task changes its file.
     pub fn changes_file(&self) -> bool {
         !matches!(self.kind, Kind::Seek(_) | Kind::ListHoles)
+    }
+
+    /// Returns the number of bytes that a copy will copy. `None` if the task is no copy.
+    pub fn copy_length(&self) -> Option<u64> {
+        (self.kind == Kind::Copy).then_some(self.length)
+    }
+
+    /// Makes a copy independent of its request: it can be observed and cancelled, and it ends if
+    /// its user may no longer be served.
+    pub fn detach(&mut self) -> Arc<CopyControl> {
+        self.control.get_or_insert_default().clone()
     }
 
     /// Returns the state of undo data at the time when the request was checked.
@@ -322,11 +361,25 @@ impl Files<'_> {
                 (_, Err(error)) => return Some(self.end_range_task(task, Err(error.into()))),
                 (Kind::Copy, Ok(count)) => {
                     task.done += count;
+                    if let Some(control) = &task.control {
+                        control.done.store(task.done, Ordering::Relaxed);
+                    }
                     if count == 0 || task.done >= task.length {
                         return Some(self.end_range_task(task, Ok(task.done)));
                     }
                 }
                 (_, Ok(value)) => return Some(self.end_range_task(task, Ok(value))),
+            }
+        }
+        if let Some(control) = &task.control {
+            // The rules about clients may have changed since the request.
+            let end = match (control.is_cancelled(), by) {
+                (true, _) => Some(Ok(task.done)),
+                (false, None) => Some(Err(Fault::WouldWait)),
+                (false, Some(_)) => None,
+            };
+            if let Some(result) = end {
+                return Some(self.end_range_task(task, result));
             }
         }
         let is_barred = task.files().into_iter().flatten().any(|file| self.is_barred(by, file));

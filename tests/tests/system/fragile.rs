@@ -40,12 +40,53 @@ enum Breaks {
     Size,
 }
 
+/// Lets a number of bytes be written, and blocks the next write until it is opened.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    bytes_left: Mutex<usize>,
+    opened: Condvar,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { bytes_left: Mutex::new(usize::MAX), opened: Condvar::new() }
+    }
+}
+
+impl Gate {
+    /// Lets this number of bytes be written from now on.
+    pub(crate) fn let_through(&self, bytes: usize) {
+        *self.bytes_left.lock().unwrap() = bytes;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self, bytes: usize) {
+        let left = self.bytes_left.lock().unwrap();
+        let (mut left, late) =
+            self.opened.wait_timeout_while(left, HANG, |left| *left < bytes).unwrap();
+        assert!(!late.timed_out(), "the gate is never opened");
+        if *left != usize::MAX {
+            *left -= bytes;
+        }
+    }
+}
+
+/// Opens the gate when it is dropped, even by a panic, so that the server can end.
+pub(crate) struct Opening<'g>(pub &'g Gate);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.let_through(usize::MAX);
+    }
+}
+
 /// Controls which call of a [`FragileStore`] panics.
 #[derive(Clone, Debug, Default)]
 struct Fate {
     breaks: Arc<AtomicU8>,
     /// The number of failed reads.
     refused: Arc<AtomicUsize>,
+    gate: Arc<Gate>,
 }
 
 impl Fate {
@@ -137,6 +178,7 @@ impl File for FragileFile {
 
     fn write_at(&self, memory: &Memory, at: usize, length: usize, offset: u64) -> Result<()> {
         self.fate.meet(Breaks::Write);
+        self.fate.gate.pass(length);
         self.inner.write_at(memory, at, length, offset)
     }
 
@@ -312,6 +354,12 @@ impl Store for FragileStore {
 fn fragile() -> (Fixture, Fate) {
     let (fixture, fate, _) = fragile_with(|_| {});
     (fixture, fate)
+}
+
+/// Starts a server whose writes to files must pass a gate.
+pub(crate) fn gated(change: impl FnOnce(&mut ServerConfig)) -> (Fixture, Arc<Gate>) {
+    let (fixture, fate, _) = fragile_with(change);
+    (fixture, fate.gate)
 }
 
 /// Does the same with changes to its configuration, and an object that can be lost.

@@ -29,6 +29,7 @@ mod locks_client;
 mod names;
 mod nfs;
 mod nfs_asked;
+mod nfs_copies;
 mod nfs_floods;
 mod nfs_kerberos;
 mod nfs_restart;

@@ -1,5 +1,5 @@
-//! The state ids of opens, locks, delegations and layouts. Other code decides whether to grant and
-//! release them, and reports its decisions to this code.
+//! The state ids of opens, locks, delegations, layouts and copies. Other code decides whether to
+//! grant and release them, and reports its decisions to this code.
 
 use super::NfsState;
 use crate::Nfs4Error;
@@ -133,6 +133,20 @@ impl NfsState {
         self.granted(&NewState { client, kind, file, owner: &[], inner, open: None })
     }
 
+    /// Records that a copy of a client continues after the reply to its COPY. `inner` is the
+    /// caller's number for the copy.
+    ///
+    /// # Errors
+    /// As [`NfsState::opened`].
+    pub fn copying(
+        &mut self,
+        client: ClientKey,
+        inner: u64,
+    ) -> Result<(StateKey, Stateid4), Nfs4Error> {
+        let (kind, file) = (StateKind::Copy, FileNumber(0));
+        self.granted(&NewState { client, kind, file, owner: &[], inner, open: None })
+    }
+
     fn granted(&mut self, new: &NewState<'_>) -> Result<(StateKey, Stateid4), Nfs4Error> {
         let client = self.clients.get_mut(new.client).ok_or(Nfs4Error::StaleClientId)?;
         let key = match self.states.find(new) {
@@ -232,8 +246,8 @@ impl NfsState {
         if is_held { Err(Nfs4Error::LocksHeld) } else { Ok(()) }
     }
 
-    /// Records the end of a state by CLOSE, DELEGRETURN or LAYOUTRETURN. The lock states of an open
-    /// end with the open.
+    /// Records the end of a state by CLOSE, DELEGRETURN or LAYOUTRETURN, or of a copy. The lock
+    /// states of an open end with the open.
     pub fn ended(&mut self, key: StateKey) {
         for lock in self.states.locks_of(key).to_vec() {
             self.ended(lock);

@@ -41,7 +41,9 @@ impl ClientOwners {
     fn names(&mut self, kind: StateKind) -> &mut BTreeMap<Box<[u8]>, OwnerKey> {
         match kind {
             StateKind::Lock => &mut self.of_locks,
-            StateKind::Open | StateKind::Delegation | StateKind::Layout => &mut self.of_opens,
+            StateKind::Open | StateKind::Delegation | StateKind::Layout | StateKind::Copy => {
+                &mut self.of_opens
+            }
         }
     }
 
@@ -70,7 +72,7 @@ impl Owners {
         let own = self.by_client.get(&client)?;
         match kind {
             StateKind::Lock => own.of_locks.get(name).copied(),
-            StateKind::Open | StateKind::Delegation | StateKind::Layout => {
+            StateKind::Open | StateKind::Delegation | StateKind::Layout | StateKind::Copy => {
                 own.of_opens.get(name).copied()
             }
         }

@@ -104,6 +104,8 @@ impl States {
             StateKind::Lock => Place::Lock(owner()?, new.open?),
             StateKind::Delegation => Place::Delegation(new.client, new.file),
             StateKind::Layout => Place::Layout(new.client, new.file),
+            // A client may copy the same file several times at once.
+            StateKind::Copy => return None,
         })
     }
 
@@ -202,7 +204,7 @@ impl States {
         accepted: KindSet,
         file: Option<FileNumber>,
     ) -> Result<Checked, Nfs4Error> {
-        let (epoch, kind, key) = match id.named() {
+        let (epoch, tag, key) = match id.named() {
             Named::Special(SpecialId::Anonymous) if accepted == KindSet::DATA => {
                 return Ok(Checked::Anonymous);
             }
@@ -210,13 +212,13 @@ impl States {
                 return Ok(Checked::Bypass);
             }
             Named::Special(_) => return Err(Nfs4Error::BadStateId),
-            Named::State { epoch, kind, key } => (epoch, kind, key),
+            Named::State { epoch, tag, key } => (epoch, tag, key),
         };
         if epoch != self.epoch {
             return Err(Nfs4Error::StaleStateId);
         }
         let state = self.table.get(key.0).ok_or(Nfs4Error::BadStateId)?;
-        if state.client != client || state.kind != kind {
+        if state.client != client || state.kind.tag() != tag {
             return Err(Nfs4Error::BadStateId);
         }
         if let Some(revoked) = state.revoked {
@@ -224,7 +226,7 @@ impl States {
         }
         check_sequence(id.sequence, state.sequence)?;
         let is_other_file = file.is_some_and(|file| file != state.file);
-        if is_other_file || !accepted.contains(kind) {
+        if is_other_file || !accepted.contains(state.kind) {
             return Err(Nfs4Error::BadStateId);
         }
         Ok(Checked::State(key))
@@ -316,7 +318,7 @@ impl States {
             (StateKind::Lock, Some(owner), Some(open)) => Place::Lock(owner, open),
             (StateKind::Delegation, ..) => Place::Delegation(state.client, state.file),
             (StateKind::Layout, ..) => Place::Layout(state.client, state.file),
-            (StateKind::Open | StateKind::Lock, ..) => return,
+            (StateKind::Open | StateKind::Lock | StateKind::Copy, ..) => return,
         };
         if self.places.get(&place) == Some(&key) {
             self.places.remove(&place);

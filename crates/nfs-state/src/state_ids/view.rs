@@ -18,17 +18,21 @@ pub enum StateKind {
     Delegation,
     /// The layout of a file, held by a client.
     Layout,
+    /// A copy that continues after the reply to its COPY.
+    Copy,
 }
 
 impl StateKind {
-    pub(super) const ALL: [Self; 4] = [Self::Open, Self::Lock, Self::Delegation, Self::Layout];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Open, Self::Lock, Self::Delegation, Self::Layout, Self::Copy];
 
+    /// Returns the two bits that stand for the kind in a state id. Layouts and copies have the same
+    /// bits; their keys differ.
     pub(super) const fn tag(self) -> u8 {
-        self as u8
-    }
-
-    pub(super) fn from_tag(tag: u8) -> Self {
-        Self::ALL[usize::from(tag & 3)]
+        match self {
+            Self::Copy => Self::Layout as u8,
+            kind => kind as u8,
+        }
     }
 }
 
@@ -47,6 +51,8 @@ impl KindSet {
     pub const DELEGATION: Self = Self::of(&[StateKind::Delegation]);
     /// Layouts only, for LAYOUTRETURN and LAYOUTCOMMIT.
     pub const LAYOUT: Self = Self::of(&[StateKind::Layout]);
+    /// Copies only, for OFFLOAD_STATUS and OFFLOAD_CANCEL.
+    pub const COPY: Self = Self::of(&[StateKind::Copy]);
     /// All kinds of state, for LAYOUTGET, TEST_STATEID and FREE_STATEID.
     pub const ALL: Self = Self::of(&StateKind::ALL);
 
@@ -54,7 +60,7 @@ impl KindSet {
         let mut bits = 0;
         let mut index = 0;
         while index < kinds.len() {
-            bits |= 1 << kinds[index].tag();
+            bits |= 1 << kinds[index] as u8;
             index += 1;
         }
         Self(bits)
@@ -63,7 +69,7 @@ impl KindSet {
     /// Returns true if the set has this kind.
     #[must_use]
     pub const fn contains(self, kind: StateKind) -> bool {
-        self.0 >> kind.tag() & 1 == 1
+        self.0 >> kind as u8 & 1 == 1
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) enum Suspended {
     Replied(Box<[u8]>),
     /// A compound of NFSv4.
     V4(Box<Compound>),
+    /// A copy of version 4.2, which continues after the reply to its call; its number.
+    Copy(u64),
     /// A call of a program beside NFS.
     Side(Box<Pending>),
 }

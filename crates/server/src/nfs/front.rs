@@ -236,6 +236,10 @@ impl Front {
                 }
                 continue;
             };
+            if let Suspended::Copy(number) = what {
+                v4::end_copy(&mut self.desk(), reactor, number, result);
+                continue;
+            }
             self.count_waiting(id.to.link, false);
             if let GuestResult::Intended(intent) = result {
                 id.intent = intent;
@@ -253,6 +257,7 @@ impl Front {
                     self.writer.raw(&reply);
                     self.end_once(reactor, id);
                 }
+                Suspended::Copy(_) => {}
                 Suspended::Side(pending) => {
                     let progress = side::resume(&mut desk, reactor, id, *pending, result);
                     self.follow(reactor, id, progress, &[]);

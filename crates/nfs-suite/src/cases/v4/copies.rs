@@ -4,9 +4,10 @@ use anyhow::{Result, bail, ensure};
 
 use super::v42;
 use crate::bench::{Bench, refusal, same};
+use crate::nfs4::attributes::SIZE;
 use crate::nfs4::callback::Callback;
 use crate::nfs4::ops::{self, How, Op, share};
-use crate::nfs4::{Body, Session, StateId};
+use crate::nfs4::{Body, Session, Set, StateId};
 use crate::status::{
     BAD_STATEID, INVAL, ISDIR, NOTSUPP, OFFLOAD_NO_REQS, OPENMODE, PARTNER_NO_AUTH,
     PARTNER_NOTSUPP, STALE_STATEID, UNION_NOTSUPP, WRONG_TYPE, XDEV,
@@ -128,6 +129,19 @@ pub(super) const CASES: &[Case] = &[
         let mut pair = Pair::new(b, b"hello world")?;
         pair.copy((0, 0), 11, false)?;
         same("the data", pair.target(20)?, b"hello world".to_vec())
+    }),
+    v42("COPY of a long file that need not be synchronous is done or calls back", |b| {
+        let mut pair = Pair::new(b, b"hello world")?;
+        let size = 80 << 20;
+        let longer = ops::setattr(pair.from.0, &Set::new().size(size));
+        pair.s.ok(&[ops::putfh(&pair.from.1), longer])?;
+        pair.copy((0, 0), size, false)?;
+        same("the data", pair.target(11)?, b"hello world".to_vec())?;
+        let reply = pair.s.ok(&[ops::putfh(&pair.to.1), ops::getattr(&[SIZE])])?;
+        // A server may copy a part only.
+        let copied = reply.attrs(1)?.number(SIZE)?;
+        ensure!((11..=size).contains(&copied), "{copied} bytes are copied");
+        Ok(())
     }),
     v42("COPY within a file copies to another place", |b| {
         let mut pair = Pair::new(b, b"hello world")?;

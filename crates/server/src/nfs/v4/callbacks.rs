@@ -27,7 +27,7 @@ use dafs_types::{ClientId, FileHandle, Moment};
 
 use super::recalls::{Content, InFlight, LockFree, Recall, Report};
 use super::state::State;
-use super::{asking, locks};
+use super::{asking, locks, offload};
 use crate::reactor::Reactor;
 
 impl State {
@@ -82,6 +82,9 @@ impl State {
         let recall = match self.callbacks.contents.remove(&event.word) {
             Some(Content::Recall(recall)) => recall,
             Some(Content::Ask(ask)) => return self.end_ask(reactor, ask, event.outcome),
+            Some(Content::Offload(offloaded)) => {
+                return self.end_told_copy(offloaded.number, event.outcome);
+            }
             Some(Content::LockFree(_)) | None => return,
         };
         let outcome = match event.outcome {
@@ -266,6 +269,9 @@ fn encode(
             operations.push(writer, &Callback::NotifyLock(CbNotifyLockArgs { handle, owner }));
         }
         Some(Content::Ask(ask)) => operations.push(writer, &asking::question_of(ask)),
+        Some(Content::Offload(offloaded)) => {
+            operations.push(writer, &offload::notice_of(offloaded));
+        }
         None => {}
     }
 }

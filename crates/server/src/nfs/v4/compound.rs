@@ -296,6 +296,8 @@ impl Service<'_, '_, '_> {
             Operation::Seek(asked) => self.seek(asked),
             Operation::Clone(asked) => self.clone_range(asked),
             Operation::Copy(asked) => self.copy_range(asked),
+            Operation::OffloadStatus(state) => self.offload_status(state),
+            Operation::OffloadCancel(state) => self.offload_cancel(state),
             Operation::ReadPlus(asked) => self.read_plus(asked),
             Operation::IoAdvise(asked) => self.advise(asked),
             Operation::GetXattr(name) => self.get_xattr(name),

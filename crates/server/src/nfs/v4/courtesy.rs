@@ -68,7 +68,7 @@ impl State {
             StateKind::Delegation => {
                 self.states.delegations.get(&number).is_some_and(|held| held.file == *file)
             }
-            StateKind::Layout => false,
+            StateKind::Layout | StateKind::Copy => false,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The operations of version 4.2 on ranges of files: ALLOCATE, DEALLOCATE, SEEK, CLONE, COPY and
 //! IO_ADVISE.
 //!
-//! A COPY is complete before its reply, and copies in ascending order. The server uses no hint of
-//! IO_ADVISE.
+//! A COPY copies in ascending order. A short one is complete before its reply; a long one may
+//! continue after it (see `offload.rs`). The server uses no hint of IO_ADVISE.
 
+use dafs_files::left::RemainingWork;
 use dafs_files::outcome::{Ended, NotDone, Now, Outcome};
 use dafs_nfs_wire::nfs4::copy::{CloneArgs, CopyArgs, CopyDone, CopyRequirements, CopyResult};
 use dafs_nfs_wire::nfs4::data::{IoAdviseArgs, RangeArgs, SeekArgs, SeekDone};
@@ -68,7 +69,16 @@ impl Service<'_, '_, '_> {
         let states = (&asked.source_state, &asked.target_state);
         let (by, ask) = (self.by()?, self.copy_of(states, offsets, asked.count)?);
         let started = self.reactor.files().copy_range(&by, &ask);
-        self.follow_range(OperationKind::Copy, started)
+        match started {
+            Ok(Now::Later(left)) if !asked.synchronous => match *left {
+                RemainingWork::Range(task) => self.offload(task, ask.file).or_else(|task| {
+                    let left = Box::new(RemainingWork::Range(task));
+                    self.follow_range(OperationKind::Copy, Ok(Now::Later(left)))
+                }),
+                left => self.follow_range(OperationKind::Copy, Ok(Now::later(left))),
+            },
+            started => self.follow_range(OperationKind::Copy, started),
+        }
     }
 
     /// Builds the request for a copy from the saved file to the current one.
@@ -109,6 +119,7 @@ impl Service<'_, '_, '_> {
             Ok(Ended::Ranged) => match kind {
                 OperationKind::Allocate => Answer::Allocate(Status::Ok),
                 OperationKind::Deallocate => Answer::Deallocate(Status::Ok),
+                OperationKind::OffloadCancel => Answer::OffloadCancel(Status::Ok),
                 _ => Answer::Clone(Status::Ok),
             },
             Ok(Ended::Sought(Sought { offset, is_end })) => {

@@ -1,5 +1,5 @@
 //! The callbacks that have not ended: recalls of delegations, questions for the attributes of
-//! delegated files, and notices of locks.
+//! delegated files, and notices of locks and of copies.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,10 @@ use dafs_dat::records::LinkId;
 use dafs_filer::WaiterId;
 use dafs_nfs_state::SessionKey;
 use dafs_nfs_wire::nfs4::StateId as Wire;
-use dafs_types::{ClientId, FileHandle, StateId};
+use dafs_types::{ClientId, FileHandle, StateId, Verifier};
 use smallvec::SmallVec;
+
+use super::copies::CopyEnd;
 
 /// The callbacks that have not ended.
 #[derive(Debug, Default)]
@@ -29,6 +31,8 @@ pub(super) enum Content {
     LockFree(LockFree),
     /// The attributes of a delegated file are needed.
     Ask(Ask),
+    /// A copy has ended.
+    Offload(Offloaded),
 }
 
 /// A notice that a lock can be taken.
@@ -60,6 +64,21 @@ pub(super) struct Ask {
     pub reply: Option<Report>,
 }
 
+/// The end of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offloaded {
+    /// The filer's id of the client.
+    pub client: ClientId,
+    /// The number of the copy.
+    pub number: u64,
+    /// The state id of the copy in the form of messages.
+    pub shown: Wire,
+    /// The file into which bytes were copied.
+    pub file: FileHandle,
+    pub verifier: Verifier,
+    pub end: CopyEnd,
+}
+
 /// The attributes that the holder of a delegation reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
@@ -87,6 +106,7 @@ impl Content {
             Self::Recall(recall) => recall.client,
             Self::LockFree(free) => free.client,
             Self::Ask(ask) => ask.client,
+            Self::Offload(offloaded) => offloaded.client,
         }
     }
 }

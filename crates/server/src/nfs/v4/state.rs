@@ -4,16 +4,19 @@ use std::collections::HashMap;
 
 use dafs_filer::ClientKey;
 use dafs_files::delegations::Told;
+use dafs_files::outcome::Outcome;
 use dafs_journal::RecordNumber;
 use dafs_nfs_state::{
     ClientKey as Nfs4Client, EndReason, NfsState, Notice, SessionKey, SessionRecord, SlotEnd,
     SlotRecord, StateConfig, create_flags,
 };
-use dafs_ops::Origin;
+use dafs_ops::{Fault, Origin};
 use dafs_types::{Credentials, Moment};
 
+use super::copies::Copies;
 use super::recalls::Callbacks;
 use super::states::States;
+use crate::guests::GuestResult;
 use crate::nfs::calls::Desk;
 use crate::persistent::{SlotNote, SlotState};
 use crate::reactor::{Reactor, Shared};
@@ -33,6 +36,8 @@ pub(in crate::nfs) struct State {
     pub(super) has_restored: bool,
     /// The callbacks that have not ended.
     pub(super) callbacks: Callbacks,
+    /// The copies that continue after the reply to their COPY.
+    pub(super) copies: Copies,
     /// The identity of this server. By it, clients recognize that several addresses lead to the
     /// same server, and that a server that has started again is the same one. Otherwise they would
     /// not reclaim their opens and locks.
@@ -87,6 +92,7 @@ impl State {
             has_restored: false,
             states: States::default(),
             callbacks: Callbacks::default(),
+            copies: Copies::default(),
             owner: identity_of(shared),
         };
         state.restore(shared);
@@ -183,6 +189,11 @@ impl State {
                     }
                     for waiter in unanswered {
                         reactor.on_holder_told(waiter, Told::Nothing);
+                    }
+                    // The calls that wait for the end of a copy.
+                    for to in self.copies.forget_client(client) {
+                        let outcome = Outcome::failed(Fault::Expired);
+                        reactor.report_to_guest(to, GuestResult::Outcome(outcome));
                     }
                     gone.push(client);
                 }

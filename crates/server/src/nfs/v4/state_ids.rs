@@ -73,7 +73,7 @@ impl Service<'_, '_, '_> {
                 self.desk.v4.states.open_for(state, file).map(|_| state)
             }
             StateKind::Delegation => self.delegation_of(given, Some(file)),
-            StateKind::Layout => Err(Status::BadStateId),
+            StateKind::Layout | StateKind::Copy => Err(Status::BadStateId),
         }
     }
 
