@@ -80,7 +80,10 @@ pub use config::{Patience, REACTORS_MAX, ServerConfig, ServerError};
 #[doc(hidden)]
 pub use dafs_files::defect::Defect;
 pub use dafs_files::ledger::{JournalConfig, LedgerError};
-pub use meter::follow::{Followed, RequestRecord, Selection, ServerEnded};
+pub use meter::call::NfsStatus;
+pub use meter::follow::{
+    Followed, RequestName, RequestNumber, RequestRecord, RequestStatus, Selection, ServerEnded,
+};
 pub use meter::inspect::{
     FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,
 };

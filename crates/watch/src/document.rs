@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use dafs_filer::locks::{LockCondition, LockMode};
 use dafs_server::{
     FenceView, FileView, Histogram, Inspection, LockView, NfsClientNumbers, NfsNumbers,
-    NfsProcedureNumbers, ProcedureNumbers, RequestRecord, SessionInspection, TransportNumbers,
-    WaiterView,
+    NfsProcedureNumbers, ProcedureNumbers, RequestNumber, RequestRecord, SessionInspection,
+    TransportNumbers, WaiterView,
 };
 use dafs_sessions::LimitedBy;
 use dafs_wire::Procedure;
@@ -55,8 +55,9 @@ pub fn of(found: &Inspection) -> Value {
     })
 }
 
-/// Returns the state with at most `rows_max` rows of each table: the busiest sessions, and the
-/// first rows of other tables. The total number of rows of each table is included.
+/// Returns the state with at most `rows_max` rows of each table: the busiest sessions and machines
+/// of NFS clients, and the first rows of other tables. The total number of rows of each table is
+/// included.
 #[must_use]
 pub fn shown(found: &Inspection, rows_max: usize) -> Value {
     let mut all = of(found);
@@ -70,6 +71,11 @@ pub fn shown(found: &Inspection, rows_max: usize) -> Value {
             rows.sort_by_key(|row| std::cmp::Reverse(row["requests"].as_u64()));
         }
         rows.truncate(rows_max);
+    }
+    if let Some(machines) = all["nfs"]["clients"].as_array_mut() {
+        counts.insert("nfs_clients".into(), machines.len().into());
+        machines.sort_by_key(|row| std::cmp::Reverse(row["calls"].as_u64()));
+        machines.truncate(rows_max);
     }
     all["counts"] = counts.into();
     all
@@ -134,18 +140,26 @@ fn procedure(numbers: &ProcedureNumbers) -> Value {
 #[must_use]
 pub fn record(record: &RequestRecord) -> Value {
     let ended = record.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (stream, sequence, xid) = match record.number {
+        RequestNumber::Dafs(stream, sequence) => (Some(stream.0), Some(sequence.0), None),
+        RequestNumber::Nfs(xid) => (None, None, Some(xid)),
+    };
     json!({
         "time": ended.as_secs_f64(), "analyzer": format!("{:#x}", record.analyzer),
-        "procedure": name(record.procedure), "status": format!("{:?}", record.status),
+        "procedure": record.name.to_string(), "status": record.status.to_string(),
         "session": record.session.map(|session| format!("{:016x}", session.0)),
-        "transport": record.transport.to_string(), "stream": record.stream.0,
-        "sequence": record.sequence.0, "bytes": record.bytes,
-        "seconds": record.taken.as_secs_f64(),
+        "address": record.address.map(|address| address.to_string()),
+        "transport": record.transport.to_string(), "stream": stream, "sequence": sequence,
+        "xid": xid, "bytes": record.bytes, "seconds": record.taken.as_secs_f64(),
     })
 }
 
 fn nfs_procedure(one: &NfsProcedureNumbers) -> Value {
-    json!({ "program": one.program, "procedure": one.procedure, "calls": one.calls })
+    json!({
+        "program": one.program, "procedure": one.procedure, "calls": one.calls,
+        "failed": one.failed, "bytes": one.bytes,
+        "seconds": one.times.sum().as_secs_f64(), "buckets": one.times.counts(),
+    })
 }
 
 fn nfs(found: &NfsNumbers) -> Value {
@@ -153,6 +167,7 @@ fn nfs(found: &NfsNumbers) -> Value {
         json!({
             "address": one.address.to_string(), "connections": one.connections,
             "calls": one.calls, "call_bytes": one.call_bytes,
+            "read_bytes": one.read_bytes, "written_bytes": one.written_bytes,
         })
     };
     json!({

@@ -176,6 +176,25 @@ fn nfs(families: &mut Families, found: &Inspection) {
         let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
         family.add(&labels, numbers.calls as f64);
     }
+    let replied = || found.nfs.procedures.iter().filter(|numbers| numbers.times.count() > 0);
+    let help = "Replies to NFS clients that report a failure; for version 4, by main operation.";
+    let mut family = families.counter("dafs_nfs_failures_total", help);
+    for numbers in replied().filter(|numbers| numbers.failed > 0) {
+        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
+        family.add(&labels, numbers.failed as f64);
+    }
+    let help = "File data moved by calls of NFS clients, in bytes.";
+    let mut family = families.counter("dafs_nfs_bytes_total", help);
+    for numbers in replied().filter(|numbers| numbers.bytes > 0) {
+        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
+        family.add(&labels, numbers.bytes as f64);
+    }
+    let help = "Time from a call's arrival to its reply; for version 4, by main operation.";
+    let mut family = families.histogram("dafs_nfs_duration_seconds", help);
+    for numbers in replied() {
+        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
+        family.add_times(&labels, &numbers.times);
+    }
     families
         .gauge("dafs_nfs_clients", "Machines that are connected as NFS clients.")
         .add(&[], found.nfs.clients.len() as f64);

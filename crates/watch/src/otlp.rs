@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dafs_server::{Followed, Inspector, RequestRecord, Selection, ServerEnded};
-use dafs_types::Status;
+use dafs_server::{
+    Followed, Inspector, RequestNumber, RequestRecord, RequestStatus, Selection, ServerEnded,
+};
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState,
 };
@@ -23,8 +24,6 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
-
-use crate::document;
 
 /// The parameters of the export.
 #[derive(Clone, Debug, Default)]
@@ -171,31 +170,43 @@ fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> 
     let context =
         SpanContext::new(trace, ids.span(), TraceFlags::SAMPLED, false, TraceState::default());
     let session = record.session.map_or_else(String::new, |id| format!("{:016x}", id.0));
+    let address =
+        record.address.map(|address| KeyValue::new("client.address", address.to_string()));
+    let number = match record.number {
+        RequestNumber::Dafs(stream, sequence) => vec![
+            KeyValue::new("dafs.stream", i64::from(stream.0)),
+            KeyValue::new("dafs.sequence", i64::from(sequence.0)),
+        ],
+        RequestNumber::Nfs(xid) => vec![KeyValue::new("dafs.xid", i64::from(xid))],
+    };
     SpanData {
         span_context: context,
         parent_span_id: SpanId::INVALID,
         parent_span_is_remote: false,
         span_kind: SpanKind::Server,
-        name: Cow::Borrowed(document::name(record.procedure)),
+        name: Cow::Borrowed(record.name.procedure()),
         start_time: record.ended.checked_sub(record.taken).unwrap_or(record.ended),
         end_time: record.ended,
         attributes: vec![
-            KeyValue::new("rpc.system", "dafs"),
-            KeyValue::new("rpc.method", document::name(record.procedure)),
+            KeyValue::new("rpc.system", record.name.protocol()),
+            KeyValue::new("rpc.method", record.name.procedure()),
             KeyValue::new("dafs.analyzer", format!("{:#x}", record.analyzer)),
             KeyValue::new("dafs.session", session),
-            KeyValue::new("dafs.stream", i64::from(record.stream.0)),
-            KeyValue::new("dafs.sequence", i64::from(record.sequence.0)),
             KeyValue::new("dafs.bytes", i64::from(record.bytes)),
-            KeyValue::new("dafs.status", format!("{:?}", record.status)),
+            KeyValue::new("dafs.status", record.status.to_string()),
             KeyValue::new("dafs.transport", record.transport.to_string()),
-        ],
+        ]
+        .into_iter()
+        .chain(number)
+        .chain(address)
+        .collect(),
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
         status: match record.status {
-            Status::Ok => SpanStatus::Unset,
-            failed => SpanStatus::error(failed.text()),
+            status if status.is_ok() => SpanStatus::Unset,
+            RequestStatus::Dafs(failed) => SpanStatus::error(failed.text()),
+            failed => SpanStatus::error(failed.to_string()),
         },
         instrumentation_scope: scope.clone(),
     }

@@ -98,7 +98,7 @@ pub fn run(mut ask: impl FnMut() -> Result<Value>, interval: Duration) -> Result
 /// Returns the screen as text, for scripts.
 #[must_use]
 pub fn page(rates: Rates) -> String {
-    let rows = rates.procedures.len() + rates.sessions.len() + 12;
+    let rows = rates.procedures.len() + rates.sessions.len() + rates.nfs_clients.len() + 12;
     let height = u16::try_from(rows).unwrap_or(u16::MAX).min(1000) * 2;
     let backend = ratatui::backend::TestBackend::new(PAGE_COLUMNS, height);
     let Ok(mut terminal) = ratatui::Terminal::new(backend);

@@ -14,8 +14,8 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryStorage, LogConfig, UndoConfig};
 use dafs_server::{
-    ExportRules, Inspection, Inspector, JournalConfig, NfsConfig, NfsRules, PartialTerms, Reloader,
-    Server, ServerConfig, ServerStats, Stopper,
+    ExportRules, Followed, Inspection, Inspector, JournalConfig, NfsConfig, NfsRules, PartialTerms,
+    Reloader, Selection, Server, ServerConfig, ServerStats, Stopper,
 };
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
@@ -301,6 +301,13 @@ impl Fixture {
     /// Returns the server's state as an operator sees it.
     pub(crate) fn look(&self) -> Arc<Inspection> {
         self.inspector.look(HANG).expect("the server shows itself")
+    }
+
+    /// Returns a follower that gets the records of all requests from now on.
+    pub(crate) fn follow(&self) -> Followed {
+        let followed = self.inspector.follow(Selection::default(), 1000);
+        self.look();
+        followed
     }
 
     /// Returns the local path of a served file.

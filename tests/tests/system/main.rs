@@ -37,6 +37,7 @@ mod nfs_side;
 mod nfs_sparse;
 mod nfs_state;
 mod nfs_tls;
+mod nfs_watched;
 mod odd_names;
 mod opens;
 mod procedures;

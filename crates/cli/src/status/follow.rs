@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// value of more than 10 digits is compared with the whole analyzer field.
     #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
     label: Option<u64>,
-    /// Show only requests of this session, as `dafs sessions` names it.
+    /// Show only requests of this session, as `dafs sessions` names it. NFS clients have none.
     #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
     session: Option<u64>,
     /// Show only requests that took at least this many milliseconds.
@@ -104,7 +104,8 @@ fn row(found: &Value) -> String {
         text(found, "analyzer"),
         text(found, "procedure"),
         text(found, "status"),
-        text(found, "session"),
+        // An NFS client has no session, and is named by its address.
+        text(found, if found["session"].is_null() { "address" } else { "session" }),
         text(found, "transport"),
         number(found, "bytes"),
         found["seconds"].as_f64().unwrap_or(0.0) * 1e6,

@@ -49,11 +49,12 @@ fn print_table(found: &Value) {
     );
     for client in found["nfs"]["clients"].as_array().into_iter().flatten() {
         println!(
-            "NFS client {}: {} connections, {} calls of {} bytes",
+            "NFS client {}: {} connections, {} calls, {} bytes read, {} bytes written",
             text(client, "address"),
             number(client, "connections"),
             number(client, "calls"),
-            number(client, "call_bytes")
+            number(client, "read_bytes"),
+            number(client, "written_bytes")
         );
     }
     if found["in_grace"].as_bool() == Some(true) {

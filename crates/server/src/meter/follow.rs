@@ -5,6 +5,8 @@
 //! space, and otherwise counts the record as dropped. The reactor wakes no thread for a record,
 //! because followers poll the queue.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -16,32 +18,115 @@ use dafs_wire::Procedure;
 
 use crate::access::authorize::TransportKind;
 use crate::channel::Channel;
+use crate::meter::call::NfsStatus;
+use crate::meter::nfs::EndedCall;
 use crate::reply_to::ReplyTo;
 
 /// The record of a request to which the reply was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// The procedure of the request. `None` if its number is unknown.
-    pub procedure: Option<Procedure>,
+    /// The procedure of the request.
+    pub name: RequestName,
     /// The status in the reply to the request.
-    pub status: Status,
+    pub status: RequestStatus,
     /// The analyzer field of the request's header in this machine's byte order. The client chooses
-    /// its value.
+    /// its value. Requests of NFS clients have none, so it is 0.
     pub analyzer: u64,
-    /// The session of the request. `None` if the request came before there was a session.
+    /// The session of the request. `None` if the request came before there was a session, and for
+    /// NFS clients.
     pub session: Option<SessionId>,
+    /// The address of the client. `None` for clients on this machine that use no network.
+    pub address: Option<IpAddr>,
     /// The transport of the request's connection.
     pub transport: TransportKind,
-    /// The stream that the request used.
-    pub stream: StreamId,
-    /// The sequence number of the request on its stream.
-    pub sequence: SequenceNumber,
+    /// The number of the request.
+    pub number: RequestNumber,
     /// The number of file bytes that the request read or wrote.
     pub bytes: u32,
     /// The time at which the reply was sent.
     pub ended: SystemTime,
     /// The time between the arrival of the request and its reply.
     pub taken: Duration,
+}
+
+/// The procedure of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestName {
+    /// A procedure of DAFS. `None` if its number is unknown.
+    Dafs(Option<Procedure>),
+    /// A procedure of NFS or of a program beside it.
+    Nfs {
+        /// The program and its version, for example `nfs3` or `nfs4`.
+        program: &'static str,
+        /// The name of the procedure. For a compound of version 4, the name of its main operation.
+        procedure: &'static str,
+    },
+}
+
+impl RequestName {
+    /// Returns the name of the protocol: `dafs`, or the program and its version, as in `nfs4`.
+    #[must_use]
+    pub fn protocol(self) -> &'static str {
+        match self {
+            Self::Dafs(_) => "dafs",
+            Self::Nfs { program, .. } => program,
+        }
+    }
+
+    /// Returns the name of the procedure in its protocol.
+    #[must_use]
+    pub fn procedure(self) -> &'static str {
+        match self {
+            Self::Dafs(procedure) => procedure.map_or("unknown", Procedure::name),
+            Self::Nfs { procedure, .. } => procedure,
+        }
+    }
+}
+
+impl fmt::Display for RequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dafs(_) => f.write_str(self.procedure()),
+            Self::Nfs { program, procedure } => write!(f, "{program} {procedure}"),
+        }
+    }
+}
+
+/// The status in the reply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestStatus {
+    /// A status of DAFS.
+    Dafs(Status),
+    /// A status of NFS.
+    Nfs(NfsStatus),
+}
+
+impl RequestStatus {
+    /// Returns true if the request was executed without failure.
+    #[must_use]
+    pub fn is_ok(self) -> bool {
+        matches!(self, Self::Dafs(Status::Ok) | Self::Nfs(NfsStatus::Ok))
+    }
+}
+
+impl fmt::Display for RequestStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dafs(status) => write!(f, "{status:?}"),
+            Self::Nfs(NfsStatus::Ok) => f.write_str("Ok"),
+            Self::Nfs(NfsStatus::Failed(name)) => f.write_str(name),
+            Self::Nfs(NfsStatus::Refused) => f.write_str("refused"),
+        }
+    }
+}
+
+/// The number by which a client tells its requests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestNumber {
+    /// The stream that a request of DAFS used, and its sequence number on that stream.
+    Dafs(StreamId, SequenceNumber),
+    /// The number (xid) of an RPC call of an NFS client.
+    Nfs(u32),
 }
 
 /// Selects the requests to report. A request must meet all conditions.
@@ -66,7 +151,7 @@ impl Selection {
         self.analyzer.is_none_or(|(value, mask)| record.analyzer & mask == value & mask)
             && (self.session.is_none() || self.session == record.session)
             && record.taken >= self.slower_than
-            && !(self.failed_only && record.status == Status::Ok)
+            && !(self.failed_only && record.status.is_ok())
             && (record.analyzer != 0 || number.is_multiple_of(u64::from(self.one_in.max(1))))
     }
 }
@@ -140,42 +225,67 @@ impl Follower {
     }
 }
 
-/// Reports to all followers and to the log a request that took `taken` nanoseconds.
-pub(crate) fn tell(
-    followers: &mut Vec<Follower>,
+/// Returns the record of a request of DAFS that took `taken` nanoseconds.
+pub(crate) fn record_of(
     sessions: &Sessions,
     channel: &Channel,
     answer: ReplyTo,
-    outcome: (Status, u32, u64),
-) {
-    let (status, bytes, nanoseconds) = outcome;
-    let record = RequestRecord {
-        procedure: answer.reading.procedure(),
-        status,
+    (status, bytes, taken): (Status, u32, u64),
+) -> RequestRecord {
+    RequestRecord {
+        name: RequestName::Dafs(answer.reading.procedure()),
+        status: RequestStatus::Dafs(status),
         analyzer: answer.analyzer,
         session: sessions.ids(channel.id).map(|(session, _)| session),
+        address: channel.peer.address,
         transport: channel.peer.transport,
-        stream: answer.stream,
-        sequence: answer.sequence,
+        number: RequestNumber::Dafs(answer.stream, answer.sequence),
         bytes,
         ended: SystemTime::now(),
-        taken: Duration::from_nanos(nanoseconds),
-    };
-    log(&record);
-    followers.retain_mut(|follower| follower.tell(&record));
+        taken: Duration::from_nanos(taken),
+    }
+}
+
+/// Returns the record of a call of an NFS client.
+pub(crate) fn record_of_nfs(ended: &EndedCall, address: Option<IpAddr>) -> RequestRecord {
+    let (program, procedure) = (ended.name.program(), ended.name.procedure());
+    RequestRecord {
+        name: RequestName::Nfs { program, procedure },
+        status: RequestStatus::Nfs(ended.status),
+        analyzer: 0,
+        session: None,
+        address,
+        transport: TransportKind::Nfs,
+        number: RequestNumber::Nfs(ended.xid),
+        bytes: ended.bytes,
+        ended: SystemTime::now(),
+        taken: Duration::from_nanos(ended.taken),
+    }
+}
+
+/// Reports a request to all followers and to the log.
+pub(crate) fn tell(followers: &mut Vec<Follower>, record: &RequestRecord) {
+    log(record);
+    followers.retain_mut(|follower| follower.tell(record));
 }
 
 /// Writes the record of a request to the log.
 fn log(record: &RequestRecord) {
+    let (stream, sequence, xid) = match record.number {
+        RequestNumber::Dafs(stream, sequence) => (Some(stream.0), Some(sequence.0), None),
+        RequestNumber::Nfs(xid) => (None, None, Some(xid)),
+    };
     tracing::debug!(
         target: REQUEST_LOG,
         analyzer = format_args!("{:#x}", record.analyzer),
-        procedure = record.procedure.map_or("unknown", Procedure::name),
-        status = ?record.status,
+        procedure = %record.name,
+        status = %record.status,
+        address = record.address.map(tracing::field::display),
         session = format_args!("{:016x}", record.session.map_or(0, |session| session.0)),
         transport = %record.transport,
-        stream = record.stream.0,
-        sequence = record.sequence.0,
+        stream,
+        sequence,
+        xid,
         bytes = record.bytes,
         microseconds = record.taken.as_nanos() as f64 / 1e3,
         "request"
@@ -196,13 +306,13 @@ mod tests {
 
     fn record(analyzer: u64) -> RequestRecord {
         RequestRecord {
-            procedure: Some(Procedure::Null),
-            status: Status::Ok,
+            name: RequestName::Dafs(Some(Procedure::Null)),
+            status: RequestStatus::Dafs(Status::Ok),
             analyzer,
             session: Some(SessionId(7)),
+            address: None,
             transport: TransportKind::Tcp,
-            stream: StreamId(0),
-            sequence: SequenceNumber(1),
+            number: RequestNumber::Dafs(StreamId(0), SequenceNumber(1)),
             bytes: 0,
             ended: SystemTime::now(),
             taken: Duration::from_micros(5),

@@ -11,6 +11,7 @@
 //! timed, from the start of its wait. While there are followers (receivers of records of single
 //! requests, see [`crate::meter::follow`]), all requests are timed.
 
+pub(crate) mod call;
 pub(crate) mod follow;
 mod histogram;
 pub(crate) mod inspect;
@@ -20,6 +21,7 @@ pub(crate) mod reading;
 pub(crate) mod stats;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +33,7 @@ pub use histogram::Histogram;
 pub(crate) use numbers::Moved;
 pub use numbers::{ProcedureNumbers, Traffic, TransportNumbers};
 
+use self::call::CallNote;
 use self::follow::Follower;
 use self::nfs::{NfsMeter, NfsNumbers};
 use self::reading::Reading;
@@ -220,7 +223,8 @@ impl Meter {
         to: ReplyTo,
         of: (Status, u32, u64),
     ) {
-        follow::tell(&mut self.followers, sessions, channel, to, of);
+        let record = follow::record_of(sessions, channel, to, of);
+        follow::tell(&mut self.followers, &record);
     }
 
     /// Records that a request starts to wait. From now on the request is timed.
@@ -244,14 +248,39 @@ impl Meter {
         self.is_on.then_some(&mut self.nfs)
     }
 
-    /// Counts a reply to an NFS client, and the file bytes that it contains.
-    pub(crate) fn count_nfs_reply(&mut self, read_bytes: u64) {
-        let (requests, written_bytes) = (1, 0);
-        self.add_nfs(Traffic { requests, read_bytes, written_bytes });
+    /// Counts a call of an NFS client. `of` is its program, version and procedure.
+    pub(crate) fn begin_nfs(&mut self, of: (u32, u32, u32), xid: u32) -> CallNote {
+        if !self.is_on {
+            return CallNote::default();
+        }
+        let now = self.present();
+        self.nfs.begin(of, xid, now)
     }
 
-    /// Counts file bytes that an NFS client writes.
-    pub(crate) fn count_nfs_write(&mut self, written_bytes: usize) {
+    /// Counts a reply to an NFS client, and the file bytes that it contains. Reports the call to
+    /// followers. `results` are those of a call that was executed.
+    pub(crate) fn end_nfs(
+        &mut self,
+        note: &CallNote,
+        results: Option<&[u8]>,
+        read_bytes: u64,
+        address: Option<IpAddr>,
+    ) {
+        if !self.is_on {
+            return;
+        }
+        let (requests, written_bytes) = (1, 0);
+        self.add_nfs(Traffic { requests, read_bytes, written_bytes });
+        let now = self.present();
+        let ended = self.nfs.end(note, results, read_bytes, now);
+        if let Some(ended) = ended.filter(|_| self.times_all) {
+            follow::tell(&mut self.followers, &follow::record_of_nfs(&ended, address));
+        }
+    }
+
+    /// Counts file bytes that a call of an NFS client writes.
+    pub(crate) fn count_nfs_write(&mut self, note: &mut CallNote, written_bytes: usize) {
+        note.writes(written_bytes);
         let written_bytes = written_bytes as u64;
         self.add_nfs(Traffic { requests: 0, read_bytes: 0, written_bytes });
     }

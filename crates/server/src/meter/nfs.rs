@@ -1,21 +1,31 @@
 //! Statistics of NFS clients.
 //!
-//! Invariant: a call costs a few additions; the tables have a fixed size.
+//! Invariants:
+//! - A call costs a few additions and two readings of the clock. The tables have a fixed size.
+//! - The time of a compound of version 4 counts for one operation, the main one of the compound.
 
 use std::net::IpAddr;
 
-use dafs_nfs_wire::nfs4::OperationKind;
-use dafs_nfs_wire::{mount3, nfs3};
+use super::Histogram;
+use super::call::{CallName, CallNote, NfsStatus};
 
-/// The number of calls of one procedure, or of operations of one kind in compounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The statistics of one procedure, or of one operation in compounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsProcedureNumbers {
-    /// The program and its version: `mount3`, `nfs3` or `nfs4`.
+    /// The program and its version, for example `nfs3` or `nfs4`.
     pub program: &'static str,
     /// The name of the procedure, or of the operation of version 4.
     pub procedure: &'static str,
     /// The number of calls or operations since the start.
     pub calls: u64,
+    /// The number of calls with a reply that reports a failure. A compound counts for its main
+    /// operation.
+    pub failed: u64,
+    /// The number of bytes of files that calls have read or written.
+    pub bytes: u64,
+    /// The times from the arrival of calls to their replies. A compound counts for its main
+    /// operation.
+    pub times: Histogram,
 }
 
 /// The machine of NFS clients, and its traffic over the connections that are open.
@@ -29,6 +39,27 @@ pub struct NfsClientNumbers {
     pub calls: u64,
     /// The number of bytes of these calls.
     pub call_bytes: u64,
+    /// The number of bytes of files that it has read.
+    pub read_bytes: u64,
+    /// The number of bytes of files that it has written.
+    pub written_bytes: u64,
+}
+
+impl NfsClientNumbers {
+    /// Returns the statistics of a machine without connections.
+    pub(crate) const fn none(address: IpAddr) -> Self {
+        let (calls, call_bytes) = (0, 0);
+        Self { address, connections: 0, calls, call_bytes, read_bytes: 0, written_bytes: 0 }
+    }
+
+    /// Adds a connection with this traffic.
+    pub(crate) fn add_connection(&mut self, traffic: &Self) {
+        self.connections += 1;
+        self.calls += traffic.calls;
+        self.call_bytes += traffic.call_bytes;
+        self.read_bytes += traffic.read_bytes;
+        self.written_bytes += traffic.written_bytes;
+    }
 }
 
 /// The statistics of NFS clients.
@@ -40,41 +71,83 @@ pub struct NfsNumbers {
     pub clients: Vec<NfsClientNumbers>,
 }
 
+/// A call whose reply is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedCall {
+    pub name: CallName,
+    pub xid: u32,
+    pub status: NfsStatus,
+    /// The number of bytes of files that the call has read or written.
+    pub bytes: u32,
+    /// The time from the arrival to the reply, in nanoseconds.
+    pub taken: u64,
+}
+
 /// The counters of NFS clients.
 #[derive(Debug)]
 pub(crate) struct NfsMeter {
-    mount: [u64; MOUNT_PROCEDURES],
-    version_3: [u64; VERSION_3_PROCEDURES],
-    version_4: [u64; VERSION_4_OPERATIONS],
-    /// The machines that were connected at the last tick.
+    rows: Vec<Row>,
+    /// The machines that were connected when this was last updated.
     pub clients: Vec<NfsClientNumbers>,
+}
+
+/// The counters of one procedure or operation.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    calls: u64,
+    failed: u64,
+    bytes: u64,
+    times: Histogram,
 }
 
 impl Default for NfsMeter {
     fn default() -> Self {
-        Self {
-            mount: [0; MOUNT_PROCEDURES],
-            version_3: [0; VERSION_3_PROCEDURES],
-            version_4: [0; VERSION_4_OPERATIONS],
-            clients: Vec::new(),
-        }
+        Self { rows: vec![Row::default(); CallName::all().len()], clients: Vec::new() }
     }
 }
 
 impl NfsMeter {
-    /// Counts a call of MOUNT.
-    pub(crate) fn count_mount(&mut self, procedure: u32) {
-        count(&mut self.mount, procedure);
+    /// Counts a call that arrives at the time `begun`.
+    pub(crate) fn begin(
+        &mut self,
+        (program, version, procedure): (u32, u32, u32),
+        xid: u32,
+        begun: u64,
+    ) -> CallNote {
+        let name = CallName::of(program, version, procedure);
+        if let Some(row) = name.and_then(|name| self.rows.get_mut(name.index())) {
+            row.calls += 1;
+        }
+        CallNote::new(name, xid, begun)
     }
 
-    /// Counts a call of version 3.
-    pub(crate) fn count_version_3(&mut self, procedure: u32) {
-        count(&mut self.version_3, procedure);
+    /// Counts an operation of a compound.
+    pub(crate) fn operate(&mut self, note: &mut CallNote, number: u32) {
+        let name = CallName::of_operation(number);
+        self.rows[name.index()].calls += 1;
+        note.operates(name);
     }
 
-    /// Counts an operation of version 4. Numbers that are not assigned count as operation 0.
-    pub(crate) fn count_operation(&mut self, number: u32) {
-        count(&mut self.version_4, number);
+    /// Counts the reply to a call at the time `now`. `results` are those of a call that was
+    /// executed. Returns `None` if the call is not counted.
+    pub(crate) fn end(
+        &mut self,
+        note: &CallNote,
+        results: Option<&[u8]>,
+        read_bytes: u64,
+        now: u64,
+    ) -> Option<EndedCall> {
+        let name = note.name()?;
+        let row = self.rows.get_mut(name.index())?;
+        let status = results.map_or(NfsStatus::Refused, |results| name.status_in(results));
+        let is_ok = status == NfsStatus::Ok;
+        let written = if is_ok { u64::from(note.written()) } else { 0 };
+        let (bytes, taken) = (read_bytes + written, note.taken(now));
+        row.failed += u64::from(!is_ok);
+        row.bytes += bytes;
+        row.times.add(taken, 1);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Some(EndedCall { name, xid: note.xid(), status, bytes, taken })
     }
 
     /// Returns the number of connections.
@@ -84,62 +157,76 @@ impl NfsMeter {
 
     /// Copies the statistics.
     pub(crate) fn numbers(&self) -> NfsNumbers {
-        let mount = |number| mount3::Procedure::from_number(number).map(mount3::Procedure::name);
-        let version_3 = |number| nfs3::Procedure::from_number(number).map(nfs3::Procedure::name);
-        let version_4 = |number| {
-            let kind = OperationKind::from_number(number);
-            Some(kind.unwrap_or(OperationKind::Illegal).row().name)
-        };
-        let mut procedures = Vec::new();
-        add(&mut procedures, "mount3", &self.mount, mount);
-        add(&mut procedures, "nfs3", &self.version_3, version_3);
-        add(&mut procedures, "nfs4", &self.version_4, version_4);
-        NfsNumbers { procedures, clients: self.clients.clone() }
+        let called = self.rows.iter().zip(CallName::all()).filter(|(row, _)| row.calls > 0);
+        let procedures = called.map(|(row, (program, procedure))| NfsProcedureNumbers {
+            program,
+            procedure,
+            calls: row.calls,
+            failed: row.failed,
+            bytes: row.bytes,
+            times: row.times.clone(),
+        });
+        NfsNumbers { procedures: procedures.collect(), clients: self.clients.clone() }
     }
 }
 
-fn count(counters: &mut [u64], number: u32) {
-    let index = usize::try_from(number).ok().filter(|index| *index < counters.len());
-    counters[index.unwrap_or(0)] += 1;
-}
-
-fn add(
-    all: &mut Vec<NfsProcedureNumbers>,
-    program: &'static str,
-    counters: &[u64],
-    name: impl Fn(u32) -> Option<&'static str>,
-) {
-    let called = (0_u32..).zip(counters).filter(|(_, calls)| **calls > 0);
-    all.extend(called.filter_map(|(number, calls)| {
-        Some(NfsProcedureNumbers { program, procedure: name(number)?, calls: *calls })
-    }));
-}
-
-const MOUNT_PROCEDURES: usize = 6;
-const VERSION_3_PROCEDURES: usize = 22;
-/// Operations have numbers up to 75 (RFC 8276).
-const VERSION_4_OPERATIONS: usize = 76;
-
 #[cfg(test)]
 mod tests {
+    use dafs_nfs_wire::mount3::MOUNT3;
+    use dafs_nfs_wire::nfs3::NFS3;
+    use dafs_nfs_wire::nfs4::NFS4;
+    use dafs_nfs_wire::nlm::v4::NLM4;
+    use dafs_nfs_wire::table::Program;
+
     use super::*;
+
+    fn counted(meter: &NfsMeter) -> Vec<(&'static str, &'static str, u64, u64)> {
+        let found = meter.numbers().procedures;
+        found.iter().map(|n| (n.program, n.procedure, n.calls, n.failed)).collect()
+    }
 
     #[test]
     fn calls_are_counted_by_program_and_procedure() {
         let mut meter = NfsMeter::default();
-        meter.count_mount(1);
-        meter.count_version_3(6);
-        meter.count_version_3(6);
-        meter.count_operation(53);
-        meter.count_operation(10_044);
-        let found: Vec<_> = meter.numbers().procedures;
-        let shown: Vec<_> = found.iter().map(|n| (n.program, n.procedure, n.calls)).collect();
+        let mut call = |program: &Program, procedure, results: Option<&[u8]>| {
+            let note = meter.begin((program.number, program.version, procedure), 7, 100);
+            meter.end(&note, results, 0, 350).expect("the call is counted")
+        };
+        let found = call(&MOUNT3, 1, Some(&[0, 0, 0, 13]));
+        assert_eq!((found.xid, found.taken, found.status), (7, 250, NfsStatus::Ok));
+        assert_eq!(call(&NFS3, 6, Some(&[0, 0, 0, 70])).status, NfsStatus::Failed("STALE"));
+        assert_eq!(call(&NFS3, 6, None).status, NfsStatus::Refused);
+        call(&NLM4, 2, Some(&[0; 8]));
+        call(&NFS3, 500, Some(&[]));
         let expected = [
-            ("mount3", "MNT", 1),
-            ("nfs3", "READ", 2),
-            ("nfs4", "ILLEGAL", 1),
-            ("nfs4", "SEQUENCE", 1),
+            ("mount3", "MNT", 1, 0),
+            ("nfs3", "NULL", 1, 0),
+            ("nfs3", "READ", 2, 2),
+            ("nlm4", "LOCK", 1, 0),
         ];
-        assert_eq!(shown, expected);
+        assert_eq!(counted(&meter), expected);
+        assert!(meter.begin((100_000, 2, 3), 0, 0).name().is_none(), "rpcbind is not served here");
+    }
+
+    #[test]
+    fn a_compound_counts_for_its_main_operation() {
+        let mut meter = NfsMeter::default();
+        let compound = |meter: &mut NfsMeter, operations: &[u32], written| {
+            let mut note = meter.begin((NFS4.number, NFS4.version, 1), 1, 0);
+            operations.iter().for_each(|number| meter.operate(&mut note, *number));
+            note.writes(written);
+            meter.end(&note, Some(&[0; 4]), 4096, 1000).unwrap()
+        };
+        let main = |ended: EndedCall| (ended.name.procedure(), ended.bytes);
+        assert_eq!(main(compound(&mut meter, &[53, 22, 25, 9], 0)), ("READ", 4096));
+        assert_eq!(main(compound(&mut meter, &[53, 22, 38, 9], 100)), ("WRITE", 4196));
+        assert_eq!(main(compound(&mut meter, &[53, 22, 9], 0)), ("GETATTR", 4096));
+        assert_eq!(main(compound(&mut meter, &[53], 0)), ("SEQUENCE", 4096));
+        assert_eq!(main(compound(&mut meter, &[], 0)), ("COMPOUND", 4096));
+        assert_eq!(main(compound(&mut meter, &[10_044], 0)), ("ILLEGAL", 4096));
+        let found = meter.numbers().procedures;
+        let of = |name: &str| found.iter().find(|row| row.procedure == name).unwrap();
+        assert_eq!((of("GETATTR").calls, of("GETATTR").times.count()), (3, 1));
+        assert_eq!((of("COMPOUND").calls, of("WRITE").bytes), (6, 4196));
     }
 }

@@ -12,9 +12,9 @@
 
 mod kerberos;
 mod tls;
+mod traffic;
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ use dafs_nfs_wire::nfsacl3::NFSACL3;
 use dafs_nfs_wire::rpc::gss::{GssCall, GssCredential};
 use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_call, flavor};
 use dafs_nfs_wire::xdr::{Opaque, Piece, Reader, Writer, Xdr};
-use dafs_types::{Credentials, FileHandle};
+use dafs_types::{Credentials, FileHandle, Moment};
 
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
@@ -44,6 +44,7 @@ use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult, GuestResults};
+use crate::meter::call::CallNote;
 use crate::meter::nfs::NfsClientNumbers;
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
@@ -66,6 +67,8 @@ pub(crate) struct Front {
     v4: v4::State,
     side: Side,
     gss: Gss,
+    /// The time at which the traffic of clients was last published.
+    published: Moment,
 }
 
 /// A connection of a client.
@@ -82,8 +85,8 @@ struct Link {
     /// True if the rules let the client see an export. An NFS client states the ids of its users
     /// without proof, so the server answers no calls of other clients.
     is_let_in: bool,
-    /// The number of calls that have arrived, and of their bytes.
-    calls: (u64, u64),
+    /// The traffic of the connection.
+    traffic: NfsClientNumbers,
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
@@ -129,6 +132,7 @@ impl Front {
             writer: Writer::new(),
             v4: v4::State::new(shared),
             side: Side::new(config, shared),
+            published: shared.life.now(),
         })
     }
 
@@ -159,29 +163,13 @@ impl Front {
         self.recent.end_old(reactor, now);
         self.expire_contexts(reactor);
         side::poll(&mut self.side, reactor);
-        if let Some(meter) = reactor.shared.meter.nfs() {
-            meter.clients = self.clients();
-        }
         v4::end_leases(&mut self.desk(), reactor, now);
-    }
-
-    /// Returns the machines that are connected, and their traffic.
-    fn clients(&self) -> Vec<NfsClientNumbers> {
-        let mut found: BTreeMap<IpAddr, NfsClientNumbers> = BTreeMap::new();
-        for link in self.links.iter().flatten() {
-            let address = link.address.ip().to_canonical();
-            let none = NfsClientNumbers { address, connections: 0, calls: 0, call_bytes: 0 };
-            let client = found.entry(address).or_insert(none);
-            client.connections += 1;
-            client.calls += link.calls.0;
-            client.call_bytes += link.calls.1;
-        }
-        found.into_values().collect()
     }
 
     /// Handles the events of connections. Returns true if there are more.
     pub(super) fn serve(&mut self, reactor: &mut Reactor<'_>) -> bool {
         self.renew(reactor);
+        self.publish_clients(reactor);
         self.v4.take_notices(reactor);
         let is_lock_ready =
             reactor.own.guest_results.as_mut().is_some_and(GuestResults::take_ready);
@@ -264,7 +252,7 @@ impl Front {
                 }
                 Suspended::V4(compound) => {
                     let ran = v4::resume(&mut desk, reactor, compound, result);
-                    self.follow_compound(reactor, id.to, ran);
+                    self.follow_compound(reactor, id.to.link, ran);
                 }
             }
         }
@@ -291,10 +279,10 @@ impl Front {
         Desk { calls, writer, users, recent, v4, side }
     }
 
-    fn follow_compound(&mut self, reactor: &mut Reactor<'_>, to: Route, ran: v4::Ran) {
+    fn follow_compound(&mut self, reactor: &mut Reactor<'_>, link: LinkId, ran: v4::Ran) {
         match ran {
-            v4::Ran::Done(reads) => self.send(reactor, to, &reads),
-            v4::Ran::Later => self.count_waiting(to.link, true),
+            v4::Ran::Done(to, reads) => self.send(reactor, to, &reads),
+            v4::Ran::Later => self.count_waiting(link, true),
         }
     }
 
@@ -315,7 +303,7 @@ impl Front {
             peer: None,
             security: TransportSecurity::None,
             is_let_in: false,
-            calls: (0, 0),
+            traffic: NfsClientNumbers::none(address.ip().to_canonical()),
             waiting: 0,
             is_paused: false,
             since: Instant::now(),
@@ -407,8 +395,8 @@ impl Front {
 
     fn on_record(&mut self, reactor: &mut Reactor<'_>, link: LinkId, bytes: &[u8]) {
         if let Some(link) = self.link(link) {
-            link.calls.0 += 1;
-            link.calls.1 += bytes.len() as u64;
+            link.traffic.calls += 1;
+            link.traffic.call_bytes += bytes.len() as u64;
         }
         let mut reader = Reader::new(bytes);
         // The address in a datagram may be false, so only those who are let in get replies.
@@ -453,7 +441,7 @@ impl Front {
     fn execute(
         &mut self,
         reactor: &mut Reactor<'_>,
-        (to, proof): (Route, Option<Proof>),
+        (mut to, proof): (Route, Option<Proof>),
         call: &Call<'_>,
         reader: &mut Reader<'_>,
     ) {
@@ -480,6 +468,8 @@ impl Front {
         if call.credential.flavor == flavor::TLS {
             return self.on_tls_probe(reactor, link, call);
         }
+        let asked = (call.program, call.version, call.procedure);
+        to.note = reactor.shared.meter.begin_nfs(asked, xid);
         if call.procedure == 0 {
             // Every client gets a reply to NULL, with which clients test whether the server runs.
             match call.credential.credential() {
@@ -495,7 +485,7 @@ impl Front {
             return self.send(reactor, to, &[]);
         }
         let sender = match self.sender_of(link, call, proof) {
-            Ok(sender) => sender,
+            Ok(sender) => Sender { note: to.note, ..sender },
             Err(why) => {
                 calls::deny(&mut self.writer, xid, why);
                 return self.send(reactor, to, &[]);
@@ -507,7 +497,7 @@ impl Front {
                 return self.send(reactor, to, &[]);
             }
             let ran = v4::serve(&mut self.desk(), reactor, sender, xid, reader);
-            return self.follow_compound(reactor, to, ran);
+            return self.follow_compound(reactor, link, ran);
         }
         if side::versions(call.program).is_some() {
             let progress = side::serve(&mut self.desk(), reactor, &sender, call, reader);
@@ -533,12 +523,6 @@ impl Front {
             return self.send(reactor, to, &[]);
         }
         let mut id = CallId { is_datagram, ..CallId::new(to, xid, admitted) };
-        if let Some(meter) = reactor.shared.meter.nfs() {
-            match call.program == MOUNT3.number {
-                true => meter.count_mount(call.procedure),
-                false => meter.count_version_3(call.procedure),
-            }
-        }
         if call.program == MOUNT3.number {
             let progress =
                 mount::serve(&mut self.desk(), reactor, (id, &user.peer), call.procedure, reader);
@@ -607,7 +591,8 @@ impl Front {
             let peer = NfsPeer { flavor, principal, ..peer };
             let credentials = proof.user.credentials.clone();
             let (has_credentials, proof) = (true, Some(proof));
-            return Ok(Sender { link, peer, credentials, has_credentials, proof });
+            let note = CallNote::default();
+            return Ok(Sender { link, peer, credentials, has_credentials, proof, note });
         }
         let peer = NfsPeer { flavor: Some(Flavor::Sys), ..peer };
         let (credentials, has_credentials) = match credential {
@@ -619,7 +604,8 @@ impl Front {
             }
             Credential::Gss(_) | Credential::Tls => return Err(AuthStat::BadCred),
         };
-        Ok(Sender { link, peer, credentials, has_credentials, proof: None })
+        let note = CallNote::default();
+        Ok(Sender { link, peer, credentials, has_credentials, proof: None, note })
     }
 
     fn follow(
@@ -662,7 +648,9 @@ impl Front {
             true => repeats.end(&origin, results),
             false => repeats.forget(&origin),
         };
-        self.send(reactor, to.unwrap_or(id.to), &[]);
+        // The reply goes to the last repeat, and counts for the call that was executed.
+        let to = to.map_or(id.to, |to| Route { note: id.to.note, ..to });
+        self.send(reactor, to, &[]);
     }
 
     /// Returns true if a call of version 3 names a file of an export that does not accept the
@@ -692,8 +680,7 @@ impl Front {
             release(reactor, reads);
             return self.records.close(to.link, "a reply could not be encoded");
         }
-        let read_bytes = reads.iter().map(|read| u64::from(read.length())).sum();
-        reactor.shared.meter.count_nfs_reply(read_bytes);
+        self.count_reply(reactor, &to, reads);
         match &to.seal {
             Some(seal) => self.send_sealed(reactor, to.link, seal, reads),
             None => self.send_parts(reactor, to.link, None, reads),

@@ -61,13 +61,25 @@ function quantile(part, buckets, bounds) {
 const sum = (rows, key) => rows.reduce((all, row) => all + row[key], 0);
 const by = (rows, key) => new Map(rows.map((row) => [row[key], row]));
 
+// Adds the procedures of NFS clients to those of DAFS. A compound counts for its main operation.
+function joined(now) {
+  const all = now.nfs.procedures.map((row) => ({
+    procedure: `${row.program} ${row.procedure}`, bytes: row.bytes, buckets: row.buckets,
+    requests: row.buckets.reduce((sum, bucket) => sum + bucket, 0),
+    failures: row.failed > 0 ? { failed: row.failed } : {},
+  }));
+  now.procedures.push(...all.filter((row) => row.requests > 0));
+  for (const row of now.nfs.clients) row.requests = row.calls;
+  return now;
+}
+
 // Returns the rates per second between two replies.
 function between(old, now) {
   const time = Math.max(now.uptime_seconds - old.uptime_seconds, 0.001);
   const rate = (row, other, key) => Math.max(row[key] - (other ? other[key] : 0), 0) / time;
   const procedures = by(old.procedures, "procedure"), sessions = by(old.sessions, "session");
-  const transports = by(old.transports, "transport");
-  const rates = { procedures: [], sessions: [], transports: [] };
+  const transports = by(old.transports, "transport"), machines = by(old.nfs.clients, "address");
+  const rates = { procedures: [], sessions: [], transports: [], machines: [] };
   for (const row of now.procedures) {
     const other = procedures.get(row.procedure);
     const buckets = row.buckets.map((bucket, at) => bucket - (other ? other.buckets[at] : 0));
@@ -76,9 +88,9 @@ function between(old, now) {
     });
   }
   for (const [all, table, old] of [["sessions", now.sessions, sessions],
-    ["transports", now.transports, transports]]) {
+    ["transports", now.transports, transports], ["machines", now.nfs.clients, machines]]) {
     for (const row of table) {
-      const other = old.get(row.session || row.transport);
+      const other = old.get(row.session || row.transport || row.address);
       rates[all].push({
         requests: rate(row, other, "requests"), read: rate(row, other, "read_bytes"),
         written: rate(row, other, "written_bytes"),
@@ -230,6 +242,12 @@ function showRest(now, rates) {
     return { cells: [row.transport, count.format(row.connections), count.format(rate.requests),
       `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`] };
   }), "", 0);
+  table("nfs-clients", [["address"], ["connections", true], ["calls/s", true], ["read", true],
+    ["written", true]], now.nfs.clients.map((row, at) => {
+    const rate = rates.machines[at];
+    return { cells: [row.address, count.format(row.connections), count.format(rate.requests),
+      `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`] };
+  }), "no NFS clients", now.counts.nfs_clients);
   const range = (row) =>
     `${row.offset}–${row.length === null ? "end" : row.offset + row.length - 1}`;
   const locks = now.locks.map((row) => ({ cells: [row.file || "?", row.mode, range(row),
@@ -271,7 +289,7 @@ async function ask() {
     const options = { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) };
     const answer = await fetch("api/status", options);
     if (!answer.ok) throw new Error(`${answer.status}`);
-    const now = await answer.json();
+    const now = joined(await answer.json());
     show(now);
     answers += 1;
     document.body.dataset.answers = answers;

@@ -25,12 +25,15 @@ pub struct Rates {
     pub procedures: Vec<ProcedureRate>,
     /// The rates of each session.
     pub sessions: Vec<SessionRate>,
+    /// The rates of each machine of NFS clients.
+    pub nfs_clients: Vec<SessionRate>,
 }
 
 /// The rates of one procedure.
 #[derive(Clone, Debug)]
 pub struct ProcedureRate {
-    /// The name of the procedure.
+    /// The name of the procedure. For NFS clients, the program and the procedure: `nfs3 READ`. A
+    /// compound of version 4 has the name of its main operation.
     pub name: String,
     /// Requests of this procedure per second.
     pub requests: f64,
@@ -47,12 +50,12 @@ pub struct ProcedureRate {
     pub failed: u64,
 }
 
-/// The rates of one session.
+/// The rates of one session, or of one machine of NFS clients.
 #[derive(Clone, Debug)]
 pub struct SessionRate {
-    /// The row of the session in the state document.
+    /// The row of the session or machine in the state document.
     pub row: Value,
-    /// Requests of this session per second.
+    /// The number of requests per second.
     pub requests: f64,
     /// Bytes read per second.
     pub read: f64,
@@ -86,7 +89,12 @@ impl Rates {
             written: sum("written_bytes"),
             hits: (hits + misses > 0.0).then(|| hits / (hits + misses)),
             procedures: procedures(&before, &now, seconds),
-            sessions: sessions(&before, &now, seconds),
+            sessions: traffic((&before, &now), ("sessions", "session", "requests"), seconds),
+            nfs_clients: traffic(
+                (&before["nfs"], &now["nfs"]),
+                ("clients", "address", "calls"),
+                seconds,
+            ),
             now,
         }
     }
@@ -107,6 +115,12 @@ impl Rates {
                 "read_bytes_per_second": rate.read, "written_bytes_per_second": rate.written,
             })
         });
+        let nfs_clients = self.nfs_clients.iter().map(|rate| {
+            json!({
+                "address": rate.row["address"], "calls_per_second": rate.requests,
+                "read_bytes_per_second": rate.read, "written_bytes_per_second": rate.written,
+            })
+        });
         let mut document = self.now.clone();
         document["rates"] = json!({
             "requests_per_second": self.requests,
@@ -114,54 +128,93 @@ impl Rates {
             "written_bytes_per_second": self.written, "cache_hit_share": self.hits,
             "procedures": procedures.collect::<Vec<_>>(),
             "sessions": sessions.collect::<Vec<_>>(),
+            "nfs_clients": nfs_clients.collect::<Vec<_>>(),
         });
         document
     }
 }
 
+/// Returns the rates of the procedures of DAFS, then of NFS.
 fn procedures(before: &Value, now: &Value, seconds: f64) -> Vec<ProcedureRate> {
-    let old = by(before, "procedures", "procedure");
     let bounds: Vec<f64> = floats(&now["bucket_bounds_seconds"]);
-    let rate = |row: &Value| {
-        let name = row["procedure"].as_str().unwrap_or("?").to_owned();
-        let other = old.get(name.as_str()).copied().unwrap_or(&Value::Null);
-        let since = |key: &str| number(row, key).saturating_sub(number(other, key)) as f64;
-        let all = counts(&row["buckets"]);
-        let earlier = counts(&other["buckets"]);
-        let earlier = earlier.into_iter().chain(std::iter::repeat(0));
-        let lately: Vec<u64> =
-            all.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect();
-        let buckets = if lately.iter().any(|count| *count > 0) { &lately } else { &all };
+    let name = |row: &Value| row["procedure"].as_str().unwrap_or("?").to_owned();
+    let failures = |row: &Value| {
         let failures = row["failures"].as_object();
-        ProcedureRate {
-            requests: since("requests") / seconds,
-            bytes: since("bytes") / seconds,
-            p50: quantile(0.5, buckets, &bounds),
-            p99: quantile(0.99, buckets, &bounds),
-            total: number(row, "requests"),
-            failed: failures.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum(),
-            name,
-        }
+        failures.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
     };
-    rows(now, "procedures").map(rate).collect()
+    let old: HashMap<String, &Value> =
+        rows(before, "procedures").map(|row| (name(row), row)).collect();
+    let of_dafs = rows(now, "procedures").map(|row| {
+        let name = name(row);
+        let before = old.get(&name).copied().unwrap_or(&Value::Null);
+        rate(name, (before, row), failures(row), &bounds, seconds)
+    });
+    let nfs_name =
+        |row: &Value| format!("{} {}", row["program"].as_str().unwrap_or("nfs"), name(row));
+    let old_nfs: HashMap<String, &Value> =
+        rows(&before["nfs"], "procedures").map(|row| (nfs_name(row), row)).collect();
+    // Operations that were never the main one of a compound have no times.
+    let is_timed = |row: &&Value| counts(&row["buckets"]).iter().any(|count| *count > 0);
+    let of_nfs = rows(&now["nfs"], "procedures").filter(is_timed).map(|row| {
+        let name = nfs_name(row);
+        let before = old_nfs.get(&name).copied().unwrap_or(&Value::Null);
+        rate(name, (before, row), number(row, "failed"), &bounds, seconds)
+    });
+    of_dafs.chain(of_nfs).collect()
 }
 
-fn sessions(before: &Value, now: &Value, seconds: f64) -> Vec<SessionRate> {
-    let old = by(before, "sessions", "session");
+/// Returns the rates of one procedure between two rows.
+fn rate(
+    name: String,
+    (before, now): (&Value, &Value),
+    failed: u64,
+    bounds: &[f64],
+    seconds: f64,
+) -> ProcedureRate {
+    let all = counts(&now["buckets"]);
+    let earlier = counts(&before["buckets"]).into_iter().chain(std::iter::repeat(0));
+    let lately: Vec<u64> =
+        all.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect();
+    let buckets = if lately.iter().any(|count| *count > 0) { &lately } else { &all };
+    // Rows of NFS count operations, of which a compound has several.
+    let requests = |row: &Value| match row["requests"].as_u64() {
+        Some(requests) => requests,
+        None => counts(&row["buckets"]).iter().sum(),
+    };
+    let bytes = number(now, "bytes").saturating_sub(number(before, "bytes"));
+    ProcedureRate {
+        requests: requests(now).saturating_sub(requests(before)) as f64 / seconds,
+        bytes: bytes as f64 / seconds,
+        p50: quantile(0.5, buckets, bounds),
+        p99: quantile(0.99, buckets, bounds),
+        total: requests(now),
+        failed,
+        name,
+    }
+}
+
+/// Returns the rates of the rows of a table between two documents. `table` is the table's name, the
+/// name of its key, and the name of its count of requests.
+fn traffic(
+    (before, now): (&Value, &Value),
+    (table, key, requests): (&str, &str, &str),
+    seconds: f64,
+) -> Vec<SessionRate> {
+    let old = by(before, table, key);
     let rate = |row: &Value| {
-        let other = row["session"].as_str().and_then(|id| old.get(id).copied());
+        let other = row[key].as_str().and_then(|id| old.get(id).copied());
         let since = |key: &str| {
             let earlier = other.map_or(0, |other| number(other, key));
             number(row, key).saturating_sub(earlier) as f64 / seconds
         };
         SessionRate {
-            requests: since("requests"),
+            requests: since(requests),
             read: since("read_bytes"),
             written: since("written_bytes"),
             row: row.clone(),
         }
     };
-    rows(now, "sessions").map(rate).collect()
+    rows(now, table).map(rate).collect()
 }
 
 /// Returns the `part` quantile of the latencies in seconds, from the counts of histogram buckets.

@@ -47,6 +47,10 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
         1 => "; reactors 1".to_owned(),
         count => format!("; reactors {count}, {} messages/s", quantity(rates.messages)),
     };
+    let machines = match rates.nfs_clients.len() {
+        0 => String::new(),
+        count => format!("   NFS clients {count}"),
+    };
     let (locks, waiters) = (rows(now, "locks").count(), rows(now, "waiters").count());
     vec![
         Line::from(format!("dafs  up {}{reactors}{grace}", span(uptime))).style(bold()),
@@ -64,7 +68,7 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
         )),
         Line::from(format!(
             "sessions {count:>9}, {throttled} throttled   credits {} of {}   locks {locks}, \
-             {waiters} waiting   fences {}",
+             {waiters} waiting   fences {}{machines}",
             number(credits, "given"),
             number(credits, "budget"),
             rows(now, "fences").count()
@@ -97,9 +101,8 @@ fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Orde
 }
 
 fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order) {
-    let mut all: Vec<&SessionRate> = rates.sessions.iter().collect();
+    let mut all: Vec<&SessionRate> = rates.sessions.iter().chain(&rates.nfs_clients).collect();
     let silent = |rate: &SessionRate| rate.row["silent_seconds"].as_f64().unwrap_or(0.0);
-    let name = |rate: &SessionRate| rate.row["client"].as_str().unwrap_or("").to_owned();
     all.sort_by(|left, right| match order {
         Order::Requests => right.requests.total_cmp(&left.requests),
         Order::Bytes => (right.read + right.written).total_cmp(&(left.read + left.written)),
@@ -108,6 +111,18 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
     });
     let rows = all.into_iter().map(|rate| {
         let row = &rate.row;
+        if is_nfs(rate) {
+            return Row::new([
+                Cell::from(name(rate)),
+                Cell::from("-"),
+                Cell::from("nfs"),
+                right(quantity(rate.requests)),
+                right(format!("{}/s", bytes(rate.read))),
+                right(format!("{}/s", bytes(rate.written))),
+                right("-".to_owned()),
+                Cell::from(format!("{} connections", number(row, "connections"))),
+            ]);
+        }
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
         let is_throttled = row["throttled"] == true;
         let limit = if is_throttled {
@@ -132,6 +147,16 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
     let widths = widths.into_iter().chain([Constraint::Min(20)]);
     let head = ["client", "who", "by", "requests/s", "read", "written", "credits", "limited by"];
     frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+}
+
+/// Returns true if the row is that of a machine of NFS clients.
+fn is_nfs(rate: &SessionRate) -> bool {
+    rate.row["session"].is_null()
+}
+
+/// Returns the name of a session's client, or the address of a machine of NFS clients.
+fn name(rate: &SessionRate) -> String {
+    rate.row[if is_nfs(rate) { "address" } else { "client" }].as_str().unwrap_or("").to_owned()
 }
 
 fn footer(top: &Top) -> Line<'static> {
@@ -282,6 +307,38 @@ mod tests {
         }
         let place = |part: &str| text.find(part).unwrap();
         assert!(place("READ_DIRECT") < place("OPEN") && place("busy") < place("asleep"), "{text}");
+    }
+
+    #[test]
+    fn nfs_clients_and_their_calls_are_shown() {
+        let document = |uptime: f64, reads: u64| {
+            let mut all = document(uptime, 1000);
+            let mut buckets = [0; 29];
+            let unused = buckets;
+            buckets[5] = reads;
+            all["nfs"] = json!({
+                "procedures": [
+                    { "program": "nfs4", "procedure": "READ", "calls": 2 * reads, "failed": 3,
+                      "bytes": reads * 4096, "buckets": buckets },
+                    { "program": "nfs4", "procedure": "SEQUENCE", "calls": reads, "failed": 0,
+                      "bytes": 0, "buckets": unused },
+                ],
+                "clients": [{ "address": "10.0.0.7", "connections": 4, "calls": reads,
+                    "call_bytes": 0, "read_bytes": reads * 4096, "written_bytes": 0 }],
+            });
+            all
+        };
+        let mut top = Top::default();
+        top.update(Ok(document(10.0, 1000)));
+        top.update(Ok(document(12.0, 21_000)));
+        let text = shown(&top);
+        for part in ["nfs4 READ", "10.0.0.7", "4 connections", "NFS clients 1", "5.8 µs"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert_eq!(text.matches("10.0k").count(), 2, "of the operation and of the client:\n{text}");
+        assert!(!text.contains("SEQUENCE"), "no compound had it as its main operation:\n{text}");
+        let rates = top.rates.unwrap().document();
+        assert_eq!(rates["rates"]["nfs_clients"][0]["calls_per_second"], 10_000.0);
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl Front {
             }
         };
         let call = (call, asked.procedure);
-        self.on_opened(reactor, Route { link, seal: Some(seal) }, call, (&made, opened, arguments));
+        self.on_opened(reactor, Route::sealed(link, seal), call, (&made, opened, arguments));
     }
 
     /// Executes a call whose verifier was checked, if it is genuine and has not arrived before.
@@ -328,7 +328,7 @@ impl Front {
                     let Some(asked) = super::gss_call_of(&call).filter(|_| is_open) else {
                         continue;
                     };
-                    let to = Route { link, seal: Some(seal) };
+                    let to = Route::sealed(link, seal);
                     let what = (&made, opened, reader.rest());
                     self.on_opened(reactor, to, (&call, asked.procedure), what);
                 }

@@ -1,8 +1,11 @@
-//! The way of the reply to a call: its connection, and its protection by Kerberos.
+//! The way of the reply to a call: its connection, its protection by Kerberos, and what is noted
+//! about the call for statistics.
 
 use dafs_dat::records::LinkId;
 use dafs_gss::Protection;
 use dafs_nfs_state::GssHandle;
+
+use crate::meter::call::CallNote;
 
 /// The protection of one call and of its reply.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +25,18 @@ pub(crate) struct Route {
     pub link: LinkId,
     /// The protection of the reply. `None` for a call without a context.
     pub seal: Option<Seal>,
+    /// What is noted about the call for statistics.
+    pub note: CallNote,
 }
 
 impl Route {
     /// Returns the way of a reply that is not protected.
-    pub(crate) const fn plain(link: LinkId) -> Self {
-        Self { link, seal: None }
+    pub(crate) fn plain(link: LinkId) -> Self {
+        Self { link, seal: None, note: CallNote::default() }
+    }
+
+    /// Returns the way of a reply that Kerberos protects.
+    pub(crate) fn sealed(link: LinkId, seal: Seal) -> Self {
+        Self { seal: Some(seal), ..Self::plain(link) }
     }
 }

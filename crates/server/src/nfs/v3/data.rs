@@ -106,7 +106,7 @@ impl Service<'_, '_, '_> {
         // The count must be the length of the data (RFC 1813 section 3.3.7).
         let length = u32::try_from(bytes.len()).ok().filter(|length| *length == asked.count);
         let length = length.filter(|length| *length <= TRANSFER_BYTES_MAX).ok_or(Status::Inval)?;
-        self.reactor.shared.meter.count_nfs_write(bytes.len());
+        self.reactor.shared.meter.count_nfs_write(&mut self.id.to.note, bytes.len());
         let io = self.file_for(handle, IoKind::Write, (asked.offset, length))?;
         let stability = match asked.stable {
             Asked::Unstable => Stability::Unstable,

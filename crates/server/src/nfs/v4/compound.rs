@@ -44,7 +44,7 @@ pub(in crate::nfs) fn serve(
     let bytes = u32::try_from(reader.left()).unwrap_or(u32::MAX).saturating_add(RPC_BYTES);
     let Ok(call) = CallReader::<Operation<'_>>::new(reader.clone()) else {
         calls::fail(desk.writer, xid, Outcome::GarbageArgs);
-        return Ran::Done(SmallVec::new());
+        return Ran::Done(sender.route(), SmallVec::new());
     };
     calls::begin(desk.writer, xid);
     let body = desk.writer.bytes().len();
@@ -52,7 +52,7 @@ pub(in crate::nfs) fn serve(
     let minor = call.minor_version();
     if !(MINOR_VERSION_MIN..=MINOR_VERSION_MAX).contains(&minor) {
         reply.finish(desk.writer, Status::MinorVersMismatch);
-        return Ran::Done(SmallVec::new());
+        return Ran::Done(sender.route(), SmallVec::new());
     }
     let operations = call.reader().rest();
     let user = reactor.shared.channels.guests().nobody();
@@ -148,7 +148,7 @@ fn conclude(desk: &mut Desk<'_>, reactor: &mut Reactor<'_>, mut compound: Box<Co
         let kept = must_keep.then(|| Service { desk, reactor, c: &mut compound }.whole_reply());
         desk.v4.machine.finish(request.request, kept.as_deref(), now);
     }
-    Ran::Done(std::mem::take(&mut compound.reads))
+    Ran::Done(compound.id.to, std::mem::take(&mut compound.reads))
 }
 
 impl Service<'_, '_, '_> {
@@ -162,24 +162,22 @@ impl Service<'_, '_, '_> {
                 .unwrap_or(OperationKind::Illegal);
             let index = self.c.call.count - self.c.left;
             self.c.left -= 1;
-            if let Some(meter) = self.reactor.shared.meter.nfs() {
-                meter.count_operation(number);
-            }
-            if let Err(status) = self.check_position(kind, index) {
-                return self.fail(kind, status);
-            }
-            let operation = match kind {
-                OperationKind::Illegal => return self.fail(kind, Status::OpIllegal),
-                kind => match Operation::decode(&mut reader) {
-                    Ok(operation) => operation,
-                    Err(_) => return self.fail(kind, Status::BadXdr),
-                },
-            };
-            if !self.is_intended() && self.must_wait(&operation) {
+            let operation = self.decode(kind, index, &mut reader);
+            if let Ok(operation) = &operation
+                && !self.is_intended()
+                && self.must_wait(operation)
+            {
                 self.c.left += 1;
                 self.c.rest = operations.to_vec();
                 return Progress::Later;
             }
+            if let Some(meter) = self.reactor.shared.meter.nfs() {
+                meter.operate(&mut self.c.id.to.note, number);
+            }
+            let operation = match operation {
+                Ok(operation) => operation,
+                Err(status) => return self.fail(kind, status),
+            };
             operations = reader.rest();
             let mark = self.mark();
             match self.execute(&operation, operations) {
@@ -222,6 +220,20 @@ impl Service<'_, '_, '_> {
             }
         }
         self.finish(Status::Ok)
+    }
+
+    /// Decodes an operation, if it may stand at its position in the compound.
+    fn decode<'b>(
+        &self,
+        kind: OperationKind,
+        index: u32,
+        reader: &mut Reader<'b>,
+    ) -> Result<Operation<'b>> {
+        self.check_position(kind, index)?;
+        match kind {
+            OperationKind::Illegal => Err(Status::OpIllegal),
+            _ => Operation::decode(reader).map_err(|_| Status::BadXdr),
+        }
     }
 
     /// Checks that an operation is allowed at its position in the compound.

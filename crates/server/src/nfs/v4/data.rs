@@ -101,7 +101,7 @@ impl Service<'_, '_, '_> {
         let Payload::Here(bytes) = asked.data else { return Err(Status::ServerFault) };
         let bytes = &bytes[..bytes.len().min(TRANSFER_BYTES_MAX as usize)];
         let length = bytes.len() as u32;
-        self.reactor.shared.meter.count_nfs_write(bytes.len());
+        self.reactor.shared.meter.count_nfs_write(&mut self.c.id.to.note, bytes.len());
         let io = self.file_for(&handle, state, IoKind::Write, (asked.offset, length))?;
         let stability = match asked.stability {
             Asked::Unstable => Stability::Unstable,

@@ -16,6 +16,7 @@ use super::read_plan::ReadPlus;
 use super::states::Asked;
 use crate::access::exports::rules::NfsPeer;
 use crate::guests::GuestRead;
+use crate::meter::call::CallNote;
 use crate::nfs::calls::CallId;
 use crate::nfs::gss::{GssUser, Route, Seal};
 
@@ -33,6 +34,8 @@ pub(in crate::nfs) struct Sender {
     pub has_credentials: bool,
     /// The proof of the credentials by Kerberos. `None` if the client only states them.
     pub proof: Option<Proof>,
+    /// What is noted about the call for statistics.
+    pub note: CallNote,
 }
 
 /// The proof of a call's user by Kerberos.
@@ -47,7 +50,8 @@ pub(in crate::nfs) struct Proof {
 impl Sender {
     /// Returns the way of the reply.
     pub(in crate::nfs) fn route(&self) -> Route {
-        Route { link: self.link, seal: self.proof.as_ref().map(|proof| proof.seal) }
+        let seal = self.proof.as_ref().map(|proof| proof.seal);
+        Route { link: self.link, seal, note: self.note }
     }
 }
 
@@ -146,8 +150,9 @@ pub(super) enum Did {
 
 /// The outcome of [`serve`] or [`resume`].
 pub(in crate::nfs) enum Ran {
-    /// The reply is in the writer. The payloads of the reply are the bytes of these reads.
-    Done(SmallVec<[GuestRead; 1]>),
+    /// The reply, which takes this way, is in the writer. The payloads of the reply are the bytes
+    /// of these reads.
+    Done(Route, SmallVec<[GuestRead; 1]>),
     /// The compound waits.
     Later,
 }
