@@ -280,16 +280,12 @@ fn check_room(fd: BorrowedFd<'_>, (offset, length): (u64, u64)) -> Result<()> {
         // The system says that the range is too far.
         return Ok(());
     }
-    let taken = u64::try_from(rustix::fs::fstat(fd)?.st_blocks).unwrap_or(0);
     let room = rustix::fs::fstatvfs(fd)?;
     let left = room.f_bavail.saturating_mul(room.f_frsize);
     // All that the file has may be in the range.
-    let lacking = length.saturating_sub(taken.saturating_mul(STAT_BLOCK_BYTES));
+    let lacking = length.saturating_sub(sys::status(fd)?.attributes.space_used);
     if lacking > left { Err(StoreError::NoSpace) } else { Ok(()) }
 }
-
-/// The unit of `st_blocks` in bytes, whatever the block size of the file system is (stat(2)).
-const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Reserves or frees storage of an open file. A signal does not end the call.
 fn fallocate(
