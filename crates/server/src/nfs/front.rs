@@ -44,7 +44,6 @@ use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::{NfsPeer, TransportSecurity};
 use crate::config::ServerError;
 use crate::guests::{GuestRead, GuestResult, GuestResults};
-use crate::meter::call::CallNote;
 use crate::meter::nfs::NfsClientNumbers;
 use crate::moving::transfer::Cookie;
 use crate::reactor::{Reactor, Shared};
@@ -484,8 +483,8 @@ impl Front {
             mount::list_exports(&mut self.writer, reactor, xid, peer.as_ref());
             return self.send(reactor, to, &[]);
         }
-        let sender = match self.sender_of(link, call, proof) {
-            Ok(sender) => Sender { note: to.note, ..sender },
+        let sender = match self.sender_of(to, call, proof) {
+            Ok(sender) => sender,
             Err(why) => {
                 calls::deny(&mut self.writer, xid, why);
                 return self.send(reactor, to, &[]);
@@ -576,7 +575,7 @@ impl Front {
     /// Returns the sender of a call; an error if its credentials are not accepted.
     fn sender_of(
         &mut self,
-        link: LinkId,
+        Route { link, note, .. }: Route,
         call: &Call<'_>,
         proof: Option<Proof>,
     ) -> Result<Sender, AuthStat> {
@@ -591,7 +590,6 @@ impl Front {
             let peer = NfsPeer { flavor, principal, ..peer };
             let credentials = proof.user.credentials.clone();
             let (has_credentials, proof) = (true, Some(proof));
-            let note = CallNote::default();
             return Ok(Sender { link, peer, credentials, has_credentials, proof, note });
         }
         let peer = NfsPeer { flavor: Some(Flavor::Sys), ..peer };
@@ -604,7 +602,6 @@ impl Front {
             }
             Credential::Gss(_) | Credential::Tls => return Err(AuthStat::BadCred),
         };
-        let note = CallNote::default();
         Ok(Sender { link, peer, credentials, has_credentials, proof: None, note })
     }
 
