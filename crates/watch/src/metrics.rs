@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_server::{Histogram, Inspection};
+use dafs_server::{Histogram, Inspection, NfsProcedureNumbers};
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramData, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -170,30 +170,29 @@ fn transports(families: &mut Families, found: &Inspection) {
 }
 
 fn nfs(families: &mut Families, found: &Inspection) {
+    let labels = |numbers: &NfsProcedureNumbers| {
+        [("program", numbers.program), ("procedure", numbers.procedure)]
+    };
     let help = "Calls of NFS clients; for version 4, the operations in compounds.";
     let mut family = families.counter("dafs_nfs_calls_total", help);
     for numbers in &found.nfs.procedures {
-        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
-        family.add(&labels, numbers.calls as f64);
+        family.add(&labels(numbers), numbers.calls as f64);
     }
     let replied = || found.nfs.procedures.iter().filter(|numbers| numbers.times.count() > 0);
     let help = "Replies to NFS clients that report a failure; for version 4, by main operation.";
     let mut family = families.counter("dafs_nfs_failures_total", help);
     for numbers in replied().filter(|numbers| numbers.failed > 0) {
-        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
-        family.add(&labels, numbers.failed as f64);
+        family.add(&labels(numbers), numbers.failed as f64);
     }
     let help = "File data moved by calls of NFS clients, in bytes.";
     let mut family = families.counter("dafs_nfs_bytes_total", help);
     for numbers in replied().filter(|numbers| numbers.bytes > 0) {
-        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
-        family.add(&labels, numbers.bytes as f64);
+        family.add(&labels(numbers), numbers.bytes as f64);
     }
     let help = "Time from a call's arrival to its reply; for version 4, by main operation.";
     let mut family = families.histogram("dafs_nfs_duration_seconds", help);
     for numbers in replied() {
-        let labels = [("program", numbers.program), ("procedure", numbers.procedure)];
-        family.add_times(&labels, &numbers.times);
+        family.add_times(&labels(numbers), &numbers.times);
     }
     families
         .gauge("dafs_nfs_clients", "Machines that are connected as NFS clients.")

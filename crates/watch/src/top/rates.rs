@@ -142,11 +142,10 @@ fn procedures(before: &Value, now: &Value, seconds: f64) -> Vec<ProcedureRate> {
         let failures = row["failures"].as_object();
         failures.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
     };
-    let old: HashMap<String, &Value> =
-        rows(before, "procedures").map(|row| (name(row), row)).collect();
+    let old = by(before, "procedures", "procedure");
     let of_dafs = rows(now, "procedures").map(|row| {
         let name = name(row);
-        let before = old.get(&name).copied().unwrap_or(&Value::Null);
+        let before = old.get(name.as_str()).copied().unwrap_or(&Value::Null);
         rate(name, (before, row), failures(row), &bounds, seconds)
     });
     let nfs_name =
