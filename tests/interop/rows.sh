@@ -51,7 +51,7 @@ verbs-siw suite conformance siw test0 $test_address verbs::
 system-siw system siw
 system-roce system rxe
 verbs-roce suite conformance rxe test0 $test_address verbs::
-verbs-roce-ipv6 suite conformance rxe test0 $test_address_6 verbs::
+verbs-ipv6-roce suite conformance rxe test0 $test_address_6 verbs::
 stress-siw stress siw
 stress-roce stress rxe
 dafs-accept dafs_accept
