@@ -18,7 +18,11 @@ enter_namespaces() {
     local user=()
     [ "$(id -u)" = 0 ] || user=(--map-root-user)
     export DAFS_INTEROP_INSIDE=1
-    exec unshare "${user[@]}" --net --pid --fork --kill-child --mount-proc -- "$0" "$@"
+    # A mount of DAFS that exists now would stay in these namespaces after it was unmounted outside,
+    # and its process with it: tests beside this script would wait for its end.
+    # shellcheck disable=SC2016 # The inner shell expands it.
+    exec unshare "${user[@]}" --net --pid --fork --kill-child --mount-proc -- \
+        sh -c 'umount --lazy --all --types fuse.dafs 2>/dev/null; exec "$0" "$@"' "$0" "$@"
 }
 
 # Whether the host allows what `guest_start` needs; says what it does not.

@@ -58,6 +58,9 @@ impl Drop for Mounted {
         if self.mount.try_wait().is_ok_and(|ended| ended.is_none()) {
             let mnt = self.directory.path().join("mnt");
             let _ = Command::new(DAFS).args(["unmount", "--lazy"]).arg(mnt).status();
+            // A mount namespace that was made meanwhile keeps the file system, and would keep the
+            // process.
+            let _ = self.mount.kill();
             let _ = self.mount.wait();
         }
         let _ = self.server.kill();

@@ -132,6 +132,9 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new(DAFS).args(["unmount", "--lazy"]).arg(self.path()).status();
+        // A mount namespace that was made meanwhile keeps the file system, and would keep the
+        // process.
+        let _ = self.mount.kill();
         let _ = self.mount.wait();
         let _ = self.server.kill();
         let _ = self.server.wait();
