@@ -232,10 +232,13 @@ impl Reactor<'_> {
         self.settle_hits();
     }
 
-    /// Runs the last part of a turn in which calls of guests were served.
-    pub(crate) fn end_guest_turn(&mut self) -> Rest {
+    /// Runs the last part of a turn in which calls of guests were served. `now` is the time of a
+    /// simulation; `None` if the clock of the machine counts.
+    pub(crate) fn end_guest_turn(&mut self, now: Option<Moment>) -> Rest {
         self.settle_moves();
-        self.finish_turn()
+        self.end_turn();
+        self.pass_time(now.unwrap_or_else(|| self.present()));
+        self.rest()
     }
 
     fn finish_turn(&mut self) -> Rest {

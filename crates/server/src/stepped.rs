@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
+use dafs_dat::sim::Network;
 use dafs_dat::{Address, ServingInterface};
 use dafs_store::Store;
 use dafs_types::{Entropy, Moment};
 
 use crate::config::{ServerConfig, ServerError};
 use crate::meter::stats::ServerStats;
+use crate::nfs::{Front, SteppedFront};
 use crate::pool::jobs::Pool;
 use crate::reactor::{Own, Reactor, Shared};
 use crate::starting::{Started, start};
@@ -25,6 +27,8 @@ pub struct SteppedServer {
     dues: Vec<Moment>,
     has_overslept: bool,
     addresses: Vec<Address>,
+    /// The service for NFS clients, which the last reactor runs. `None` if the server has none.
+    nfs: Option<SteppedFront>,
 }
 
 impl SteppedServer {
@@ -33,6 +37,9 @@ impl SteppedServer {
     /// `order` decides the order in which the results of jobs are returned.
     ///
     /// An interface may listen already. If several interfaces listen, clients choose among them.
+    ///
+    /// With one interface more than `config` has reactors, the last one is for NFS clients
+    /// ([`SteppedServer::serve_nfs`]).
     ///
     /// # Errors
     /// [`ServerError`], as for [`crate::Server::new`].
@@ -49,7 +56,28 @@ impl SteppedServer {
         let Started { shared, owns, addresses, reloader: _ } =
             start(config, store, interfaces, pool, entropy)?;
         let dues = vec![Moment(0); owns.len()];
-        Ok(Self { shared, owns, dues, has_overslept: false, addresses })
+        Ok(Self { shared, owns, dues, has_overslept: false, addresses, nfs: None })
+    }
+
+    /// Serves NFS clients at a port of a node of a simulated network, from the last reactor.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the configuration has no settings for NFS clients, if the server was
+    /// given no interface for them, or if the port is in use.
+    pub fn serve_nfs(
+        &mut self,
+        config: &ServerConfig,
+        network: &Network,
+        port: u16,
+    ) -> Result<(), ServerError> {
+        let own = self.owns.last().filter(|own| own.guest_results.is_some());
+        let (Some(nfs), Some(own)) = (&config.nfs, own) else {
+            return Err(ServerError::Reactors { asked: self.owns.len() });
+        };
+        let waker = own.interface.waker();
+        let front = Front::simulated((network, port), nfs, waker, &mut self.shared)?;
+        self.nfs = Some(SteppedFront::new(front));
+        Ok(())
     }
 
     /// Returns the addresses that the server is bound to, with the ports that were chosen.
@@ -68,11 +96,13 @@ impl SteppedServer {
     /// reactors, each sleeps until an event arrives, another reactor wakes it, or its longest sleep
     /// is over.
     pub fn is_awake(&mut self, reactor: usize, now: Moment) -> bool {
-        let Self { owns, dues, .. } = self;
+        let Self { owns, dues, nfs, .. } = self;
         let (Some(own), Some(due)) = (owns.get_mut(reactor), dues.get(reactor)) else {
             return false;
         };
+        let nfs = nfs.as_mut().filter(|_| own.guest_results.is_some());
         own.is_alone
+            || nfs.is_some_and(SteppedFront::is_busy)
             || own.hits.has_kept()
             || own.interface.poll() > 0
             || own.interface.is_woken()
@@ -100,8 +130,21 @@ impl SteppedServer {
         if !self.is_awake(reactor, now) {
             return;
         }
-        let Self { shared, owns, dues, has_overslept, .. } = self;
+        let Self { shared, owns, dues, has_overslept, nfs, .. } = self;
         let Some(own) = owns.get_mut(reactor) else { return };
+        if let Some(nfs) = nfs.as_mut().filter(|_| own.guest_results.is_some()) {
+            let is_called =
+                nfs.is_busy() || own.interface.is_woken() || own.interface.event_count() > 0;
+            *has_overslept |= !is_called && shared.handoffs.has_any(reactor);
+            own.interface.take_wake_up();
+            own.interface.poll();
+            let rest = nfs.step(&mut Reactor { shared, own }, now);
+            own.interface.flush();
+            if let Some(due) = dues.get_mut(reactor) {
+                *due = rest.pause.map_or(now, |pause| now.after(pause));
+            }
+            return;
+        }
         if own.is_alone {
             own.interface.poll();
             Reactor { shared, own }.turn_at(now);

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::epoll;
-use rustix::io::Errno;
 
+use super::clock::Clock;
 use super::inbox::Inbox;
 use super::input::{Input, Sink};
 use super::outgoing::Outgoing;
 use super::secure::{self, Secure};
+use super::socket::Socket;
 use super::{LinkId, RecordEvent, SCRATCH_BYTES};
 use crate::{CertificateIdentity, TlsFailure, TlsServer};
 
@@ -19,7 +20,7 @@ use crate::{CertificateIdentity, TlsFailure, TlsServer};
 pub(super) struct Link {
     pub id: LinkId,
     pub address: IpAddr,
-    socket: OwnedFd,
+    socket: Socket,
     /// The state of TLS. `None` for a plain connection.
     tls: Option<Box<Secure>>,
     input: Input,
@@ -30,20 +31,20 @@ pub(super) struct Link {
     ending: Option<&'static str>,
     /// The time since which a record is incomplete; `None` if no part of a record has arrived, or
     /// if the connection was not read all the time.
-    pub incomplete_since: Option<Instant>,
+    pub incomplete_since: Option<Duration>,
     pub outgoing: Outgoing,
     /// True if the connection is in the list of connections with pending replies.
     pub is_unflushed: bool,
     pub is_paused: bool,
     /// The time at which replies have become pending, moved on by the time that the bytes sent
     /// since then take at [`BYTES_PER_SECOND_MIN`]; `None` if no reply is pending.
-    pub stalled_since: Option<Instant>,
+    pub stalled_since: Option<Duration>,
     /// The events that the epoll instance reports for the socket.
     interest: epoll::EventFlags,
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, socket: OwnedFd, address: IpAddr) -> Self {
+    pub(super) fn new(id: LinkId, socket: Socket, address: IpAddr) -> Self {
         Self {
             id,
             address,
@@ -78,16 +79,15 @@ impl Link {
             let (count, room) = if let Some((record, room)) = self.input.direct(SCRATCH_BYTES / 2) {
                 let before = record.len();
                 let spare = &mut record.spare_capacity_mut()[..room];
-                let read = rustix::io::read(&self.socket, spare).map(|(read, _)| read.len());
-                let Some(count) = received(read)? else { return Ok(()) };
-                // SAFETY: the kernel has written `count` bytes from `before` on, which lie within
-                // the capacity.
+                let read = self.socket.read_uninitialized(spare)?;
+                let Some(count) = read else { return Ok(()) };
+                // SAFETY: `count` bytes from `before` on, which lie within the capacity, were
+                // initialized.
                 unsafe { record.set_len(before + count) };
                 self.input.took(count, &mut sink);
                 (count, room)
             } else {
-                let read = rustix::io::read(&self.socket, &mut *scratch);
-                let Some(count) = received(read)? else { return Ok(()) };
+                let Some(count) = self.socket.read(scratch)? else { return Ok(()) };
                 self.input.take(&scratch[..count], &mut sink)?;
                 (count, scratch.len())
             };
@@ -110,6 +110,7 @@ impl Link {
                 return Ok(());
             }
             let Self { tls: Some(tls), socket, inbox, input, .. } = self else { return Ok(()) };
+            let Some(socket) = socket.system() else { return Ok(()) };
             let mut sink = Sink { inbox, buffers: &mut *buffers, bytes_max };
             if !tls.receive(socket, own, &mut |plain| input.take(plain, &mut sink))? {
                 return Ok(());
@@ -120,12 +121,19 @@ impl Link {
 
     /// Starts TLS. The peer must not have sent anything that was not handled yet, because such
     /// bytes would be mistaken for bytes that TLS protects.
-    pub(super) fn start_tls(&mut self, server: &TlsServer) -> Result<(), &'static str> {
+    pub(super) fn start_tls(
+        &mut self,
+        server: &TlsServer,
+        now: Duration,
+    ) -> Result<(), &'static str> {
         let has_more = !self.inbox.is_empty() || self.input.is_incomplete();
+        if self.socket.system().is_none() {
+            return Err("a simulated connection has no TLS");
+        }
         if has_more || self.ending.is_some() || self.tls.is_some() {
             return Err("the peer did not wait for the answer to its request to start TLS");
         }
-        let secure = Secure::answering(server, Instant::now());
+        let secure = Secure::answering(server, now);
         self.tls = Some(Box::new(secure.map_err(|_| "TLS cannot be started")?));
         Ok(())
     }
@@ -136,7 +144,7 @@ impl Link {
     }
 
     /// Returns the time at which a TLS handshake has begun that is not done.
-    pub(super) fn handshake_since(&self) -> Option<Instant> {
+    pub(super) fn handshake_since(&self) -> Option<Duration> {
         self.tls.as_ref()?.handshake_since()
     }
 
@@ -149,7 +157,7 @@ impl Link {
     /// Ends TLS before the socket is closed. Returns the reason if TLS has failed.
     pub(super) fn part(&mut self) -> Option<TlsFailure> {
         let tls = self.tls.as_mut()?;
-        tls.part(&self.socket);
+        tls.part(self.socket.system()?);
         tls.take_failure()
     }
 
@@ -173,18 +181,22 @@ impl Link {
         &mut self,
         own: &mut secure::Buffers,
         events: &mut VecDeque<RecordEvent>,
+        clock: Clock,
     ) -> Result<(), &'static str> {
         let before = self.pending();
-        match &mut self.tls {
-            None => self.outgoing.write(self.socket.as_fd(), events)?,
-            Some(tls) => tls.transmit(&self.socket, &mut self.outgoing, own, events)?,
+        match (&mut self.tls, &mut self.socket) {
+            (None, Socket::System(socket)) => self.outgoing.write(socket.as_fd(), events)?,
+            (Some(tls), Socket::System(socket)) => {
+                tls.transmit(socket, &mut self.outgoing, own, events)?;
+            }
+            (_, Socket::Simulated(stream)) => self.outgoing.write_simulated(stream, events),
         }
         let left = self.pending();
         if left == 0 {
             self.stalled_since = None;
             return Ok(());
         }
-        let now = Instant::now();
+        let now = clock.now();
         let since = self.stalled_since.unwrap_or(now);
         let credit = Duration::from_secs(before.saturating_sub(left)) / BYTES_PER_SECOND_MIN;
         self.stalled_since = Some(now.min(since + credit));
@@ -215,9 +227,7 @@ impl Link {
     /// Records that the connection has ended. It is closed when all of its records are handled.
     pub(super) fn end(&mut self, epoll: &OwnedFd, reason: &'static str) {
         self.ending = Some(reason);
-        // Epoll would report the end again and again. If this call fails, the reports cost time
-        // until the connection is closed, but nothing else.
-        let _ = epoll::delete(epoll, &self.socket);
+        self.socket.stop_watching(epoll);
     }
 
     /// Returns true if the connection has ended.
@@ -232,9 +242,9 @@ impl Link {
 
     /// Updates the events that the epoll instance reports for the socket, and the time since which
     /// a record is incomplete. Must be called when the connection was read, written or paused.
-    pub(super) fn update_interest(&mut self, epoll: &OwnedFd) {
+    pub(super) fn update_interest(&mut self, epoll: &OwnedFd, clock: Clock) {
         self.incomplete_since = match self.is_read() && self.is_incomplete() {
-            true => self.incomplete_since.or_else(|| Some(Instant::now())),
+            true => self.incomplete_since.or_else(|| Some(clock.now())),
             false => None,
         };
         if self.ending.is_some() {
@@ -243,24 +253,17 @@ impl Link {
         let mut wanted = epoll::EventFlags::empty();
         wanted.set(epoll::EventFlags::IN, self.is_read());
         wanted.set(epoll::EventFlags::OUT, self.wants_to_write());
-        if wanted != self.interest {
-            let data = epoll::EventData::new_u64(self.id.to_bits());
-            // `epoll_ctl` fails only if the kernel has no memory. The next call of this function
-            // tries again.
-            if epoll::modify(epoll, &self.socket, data, wanted).is_ok() {
-                self.interest = wanted;
-            }
+        // If the kernel has no memory, the next call of this function tries again.
+        if wanted != self.interest && self.socket.watch(epoll, self.id.to_bits(), wanted) {
+            self.interest = wanted;
         }
     }
-}
 
-/// Returns the number of bytes that a read returned; `None` if no bytes have arrived.
-fn received(read: rustix::io::Result<usize>) -> Result<Option<usize>, &'static str> {
-    match read {
-        Ok(0) => Err(secure::CLOSED),
-        Ok(count) => Ok(Some(count)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(_) => Err("the connection broke"),
+    /// Returns true if a simulated connection can be read or written now.
+    pub(super) fn is_due(&mut self) -> bool {
+        let is_read = self.is_read();
+        let Socket::Simulated(stream) = &mut self.socket else { return false };
+        is_read && stream.is_readable() || self.outgoing.unsent() > 0 && stream.has_room()
     }
 }
 

@@ -17,6 +17,7 @@
 //! - A connection on which TLS was started (`secure`) sends and accepts only TLS from then on.
 //! - Nothing blocks except [`Records::wait`].
 
+mod clock;
 mod datagrams;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -25,6 +26,8 @@ mod input;
 mod link;
 mod outgoing;
 mod secure;
+mod simulated;
+mod socket;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -32,13 +35,16 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_memory::Memory;
 use rustix::event::epoll;
 
+use self::clock::Clock;
 use self::datagrams::{Datagram, DatagramSocket};
 use self::link::Link;
+use self::socket::Socket;
+use crate::sim;
 use crate::spare::Spare;
 use crate::{CertificateIdentity, TlsFailure, TlsServer};
 
@@ -142,11 +148,14 @@ struct Listener {
 pub struct Records {
     epoll: OwnedFd,
     config: RecordsConfig,
+    clock: Clock,
     listeners: Vec<Listener>,
     datagram_sockets: Vec<DatagramSocket>,
+    /// The listener on a simulated network. `None` if the connections are sockets.
+    simulated: Option<sim::Listener>,
     links: Vec<Option<Link>>,
     /// The datagrams whose replies were not sent yet, by the index of their links.
-    datagrams: HashMap<LinkId, (Datagram, Instant)>,
+    datagrams: HashMap<LinkId, (Datagram, Duration)>,
     /// Indexes of `links` that are free.
     free: Vec<u32>,
     /// The generation of the next connection.
@@ -221,8 +230,10 @@ impl Records {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             config,
+            clock: Clock::System,
             listeners: Vec::new(),
             datagram_sockets: Vec::new(),
+            simulated: None,
             links: Vec::new(),
             datagrams: HashMap::new(),
             free: Vec::new(),
@@ -286,6 +297,13 @@ impl Records {
         Ok(epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?)
     }
 
+    /// Returns the time of the clock by which connections are judged. Times are durations since
+    /// some moment that stays the same.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     /// Returns the number of connections.
     #[must_use]
     pub fn connection_count(&self) -> usize {
@@ -341,7 +359,7 @@ impl Records {
             return Some(event);
         }
         while let Some(link) = self.ready.pop_front() {
-            let Self { links, epoll, ready, .. } = self;
+            let Self { links, epoll, ready, clock, .. } = self;
             let Some(open) = get(links, link) else { continue };
             open.is_ready = false;
             if open.is_paused {
@@ -352,7 +370,7 @@ impl Records {
                 open.is_ready = true;
                 ready.push_back(link);
             }
-            open.update_interest(epoll);
+            open.update_interest(epoll, *clock);
             if let Some(reason) = open.ending() {
                 self.close(link, reason);
             }
@@ -413,7 +431,7 @@ impl Records {
         self.transmit(link);
         let Some(open) = get(&mut self.links, link) else { return };
         let started = match open.outgoing.unsent() {
-            0 => open.start_tls(server),
+            0 => open.start_tls(server, self.clock.now()),
             // Bytes of plain replies must not follow bytes of TLS.
             _ => Err("the peer did not read its replies before it started TLS"),
         };
@@ -458,11 +476,11 @@ impl Records {
     /// records of a paused connection. While a connection is not read, its peer can send only until
     /// the buffers of the sockets are full.
     pub fn set_paused(&mut self, link: LinkId, is_paused: bool) {
-        let Self { epoll, links, ready, .. } = self;
+        let Self { epoll, links, ready, clock, .. } = self;
         if let Some(open) = get(links, link) {
             open.is_paused = is_paused;
             open.list_if_ready(ready);
-            open.update_interest(epoll);
+            open.update_interest(epoll, *clock);
         }
     }
 
@@ -496,9 +514,14 @@ impl Records {
 
     /// Closes the connections whose peers read pending replies too slowly or do not complete a
     /// record. The caller must call this regularly, for example once a second.
-    pub fn tick(&mut self, now: Instant) {
+    pub fn tick(&mut self) {
+        self.tick_at(self.now());
+    }
+
+    /// Closes the connections that [`Records::tick`] would close at this time.
+    pub fn tick_at(&mut self, now: Duration) {
         let RecordsConfig { patience, handshake_patience, .. } = self.config;
-        let is_late = |since: Option<Instant>| since.is_some_and(|since| since + patience < now);
+        let is_late = |since: Option<Duration>| since.is_some_and(|since| since + patience < now);
         let reason = |open: &Link| {
             if open.handshake_since().is_some_and(|since| since + handshake_patience < now) {
                 return Some("the TLS handshake takes too long");
@@ -512,7 +535,7 @@ impl Records {
         for (link, reason) in late.collect::<Vec<_>>() {
             self.close(link, reason);
         }
-        let is_old = |since: &Instant| *since + patience < now;
+        let is_old = |since: &Duration| *since + patience < now;
         let old = self.datagrams.iter().filter(|(_, (_, since))| is_old(since));
         let old: Vec<_> = old.map(|(link, _)| *link).collect();
         for link in old {
@@ -532,25 +555,13 @@ impl Records {
                 return;
             };
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(*address);
-            let network = network_of(peer.ip());
-            let of_network = self.addresses.get(&network).copied().unwrap_or(0);
-            if self.count >= self.config.connections_max
-                || of_network >= self.config.connections_per_address_max
-            {
+            if !self.has_room_for(peer.ip()) {
                 continue;
             }
             // Without this option, small replies are delayed. If the call fails, nothing else is
             // affected.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-            let link = self.new_link();
-            if self.watch_as(socket.as_fd(), link.0).is_err() {
-                self.free.push(link.index() as u32);
-                continue;
-            }
-            self.links[link.index()] = Some(Link::new(link, socket, peer.ip()));
-            self.count += 1;
-            *self.addresses.entry(network).or_default() += 1;
-            self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: false });
+            self.add(Socket::System(socket), peer);
         }
     }
 
@@ -577,7 +588,7 @@ impl Records {
             let (link, peer) = (self.new_link(), datagram.peer());
             let mut bytes = self.buffers.pop().unwrap_or_default();
             bytes.extend_from_slice(&self.scratch[..length]);
-            self.datagrams.insert(link, (datagram, Instant::now()));
+            self.datagrams.insert(link, (datagram, self.clock.now()));
             self.count += 1;
             self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: true });
             self.events.push_back(RecordEvent::Record { link, bytes });
@@ -585,7 +596,7 @@ impl Records {
     }
 
     fn receive(&mut self, link: LinkId) {
-        let Self { epoll, links, ready, buffers, scratch, config, .. } = self;
+        let Self { epoll, links, ready, buffers, scratch, config, clock, .. } = self;
         let Some(open) = get(links, link) else { return };
         let received = match open.is_tls() {
             false => open.receive(scratch, buffers, config.record_bytes_max),
@@ -601,7 +612,7 @@ impl Records {
         };
         open.list_if_ready(ready);
         match received {
-            Ok(()) => open.update_interest(epoll),
+            Ok(()) => open.update_interest(epoll, *clock),
             // The records that have arrived before are delivered first. Clients that connect, send
             // and disconnect must not use up the connections, so the number is limited.
             Err(reason) if !open.inbox.is_empty() && self.ended < ENDED_MAX => {
@@ -613,13 +624,13 @@ impl Records {
     }
 
     fn transmit(&mut self, link: LinkId) {
-        let Self { epoll, links, events, unsent, secure, .. } = self;
+        let Self { epoll, links, events, unsent, secure, clock, .. } = self;
         let Some(open) = get(links, link) else { return };
         let before = open.outgoing.unsent();
-        let transmitted = open.transmit(secure, events);
+        let transmitted = open.transmit(secure, events, *clock);
         *unsent -= before - open.outgoing.unsent();
         match transmitted {
-            Ok(()) => open.update_interest(epoll),
+            Ok(()) => open.update_interest(epoll, *clock),
             Err(reason) => self.close(link, reason),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use super::{Part, RecordEvent};
+use crate::sim::Stream;
 use crate::stream::StreamQueue;
 
 /// The queue of replies of one connection.
@@ -56,6 +57,19 @@ impl Outgoing {
         let written = self.stream.write(socket);
         self.report(events);
         written.map(drop).map_err(|_| "the connection broke")
+    }
+
+    /// Writes to a simulated network until it has accepted all bytes or accepts no more.
+    pub(super) fn write_simulated(
+        &mut self,
+        stream: &mut Stream,
+        events: &mut VecDeque<RecordEvent>,
+    ) {
+        while let Some(count) = stream.cut(self.unsent()) {
+            let mut piece = vec![0; count];
+            let count = self.take(&mut piece, events);
+            stream.push(&piece[..count]);
+        }
     }
 
     /// Copies the next bytes into `room` and returns their number. The caller must send them before

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::RecordEvent;
 use super::outgoing::Outgoing;
@@ -22,7 +22,7 @@ use crate::{BreakReason, CertificateIdentity, TlsFailure, TlsServer};
 pub(super) struct Secure {
     records: TlsRecords,
     /// The time at which the handshake has begun; `None` when it is done.
-    handshake_since: Option<Instant>,
+    handshake_since: Option<Duration>,
     /// The reason why TLS has failed.
     failure: Option<TlsFailure>,
 }
@@ -42,13 +42,13 @@ pub(super) type Deliver<'d> = &'d mut dyn FnMut(&[u8]) -> Result<(), &'static st
 
 impl Secure {
     /// Starts the handshake of the accepting side.
-    pub(super) fn answering(server: &TlsServer, now: Instant) -> Result<Self, TlsFailure> {
+    pub(super) fn answering(server: &TlsServer, now: Duration) -> Result<Self, TlsFailure> {
         let records = TlsRecords::answering_rpc(server)?;
         Ok(Self { records, handshake_since: Some(now), failure: None })
     }
 
     /// Returns the time at which the handshake has begun; `None` when it is done.
-    pub(super) fn handshake_since(&self) -> Option<Instant> {
+    pub(super) fn handshake_since(&self) -> Option<Duration> {
         self.handshake_since
     }
 

@@ -24,6 +24,9 @@
 //! its own port, or they share the connections of one port ([`AcceptGroup`](crate::AcceptGroup)),
 //! in the same way for the same seed. A fault of the node affects all of them.
 //!
+//! Streams of bytes ([`Stream`]) use the same lanes as the messages of RDMA connections, and have
+//! the same delays and faults. The service for NFS clients uses them through `records`.
+//!
 //! A node may have a device ([`Network::set_device`]), which simulates an RDMA device: the device
 //! gives regions its own STags, which are invalid on another device, and it registers and maps
 //! dmabufs.
@@ -37,10 +40,12 @@ mod network;
 mod packet;
 mod random;
 mod state;
+mod stream;
 mod trouble;
 
 pub use config::{Fault, FaultPlan, NetworkConfig, Statistics};
 pub use network::{ConnectionId, ConnectionInfo, Network, TraceEntry};
+pub use stream::{Stream, StreamEnd, address_of};
 
 pub(crate) use connection::Connection;
 pub(crate) use device::Registrations;

@@ -51,7 +51,7 @@ fn closed(records: &mut Records, link: LinkId) -> &'static str {
     let begin = Instant::now();
     loop {
         records.wait(Duration::from_millis(1));
-        records.tick(Instant::now());
+        records.tick();
         match records.next_event() {
             Some(RecordEvent::Closed { link: ended, reason }) if ended == link => return reason,
             Some(other) => panic!("{other:?}"),

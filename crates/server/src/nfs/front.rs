@@ -10,15 +10,17 @@
 //! - Once a client was told to start TLS, every byte of its connection belongs to TLS.
 //! - A client that no rule lets in keeps a connection only for a limited time.
 
+mod connections;
 mod kerberos;
+mod simulated;
 mod tls;
 mod traffic;
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
+use dafs_dat::records::{LinkId, Part, RecordEvent, Records};
 use dafs_dat::{EndpointId, TlsServer, Waker};
 use dafs_filer::ClientKey;
 use dafs_files::defect::Defect;
@@ -32,6 +34,7 @@ use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_
 use dafs_nfs_wire::xdr::{Opaque, Piece, Reader, Writer, Xdr};
 use dafs_types::{Credentials, FileHandle, Moment};
 
+use self::connections::connections;
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
 use super::gss::{Gss, Route, flavor_of};
@@ -89,8 +92,8 @@ struct Link {
     /// The number of calls of this connection that wait for operations on files.
     waiting: usize,
     is_paused: bool,
-    /// The time at which the client has connected.
-    since: Instant,
+    /// The time at which the client has connected, by the clock of connections.
+    since: Duration,
 }
 
 impl Front {
@@ -102,15 +105,7 @@ impl Front {
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let limits = RecordsConfig {
-            record_bytes_max: RECORD_BYTES_MAX,
-            connections_max: CONNECTIONS_MAX,
-            connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
-            patience: PATIENCE,
-            handshake_patience: HANDSHAKE_PATIENCE,
-            handshakes_per_address_max: HANDSHAKES_PER_ADDRESS_MAX,
-        };
-        let mut records = Records::new(limits).map_err(system("creating the NFS interface"))?;
+        let mut records = connections().map_err(system("creating the NFS interface"))?;
         records.watch(interface).map_err(system("watching the transport interface"))?;
         for address in &config.listen {
             let bound = records.listen(*address);
@@ -119,7 +114,18 @@ impl Front {
                 tracing::warn!(address = %bound, %error, "NFS clients are not served by UDP");
             }
         }
-        Ok(Self {
+        Ok(Self::over(records, config, tls, waker, shared))
+    }
+
+    /// Serves the connections of `records`.
+    pub(super) fn over(
+        records: Records,
+        config: &NfsConfig,
+        tls: Option<TlsServer>,
+        waker: Waker,
+        shared: &mut Shared,
+    ) -> Self {
+        Self {
             records,
             tls,
             links: Vec::new(),
@@ -132,7 +138,7 @@ impl Front {
             v4: v4::State::new(shared),
             side: Side::new(config, shared),
             published: shared.life.now(),
-        })
+        }
     }
 
     /// Returns the addresses of the listeners.
@@ -146,11 +152,17 @@ impl Front {
         self.records.wait(pause)
     }
 
+    /// Returns the time of the clock of connections.
+    pub(super) fn now(&self) -> Duration {
+        self.records.now()
+    }
+
     /// Closes connections whose peers are too slow, and those of clients that no rule lets in.
-    pub(super) fn tick(&mut self, now: Instant) {
-        self.records.tick(now);
+    pub(super) fn tick(&mut self) {
+        self.records.tick();
+        let now = self.records.now();
         let is_late =
-            |link: &&Link| !link.is_let_in && now.duration_since(link.since) > STRANGER_PATIENCE;
+            |link: &&Link| !link.is_let_in && now.saturating_sub(link.since) > STRANGER_PATIENCE;
         for link in self.links.iter().flatten().filter(is_late) {
             self.records.close(link.id, "no access rule lets the client in");
         }
@@ -177,7 +189,7 @@ impl Front {
         }
         self.take_finished(reactor);
         self.resume_paused(reactor);
-        let (mut served, begin) = (0, Instant::now());
+        let (mut served, begin) = (0, self.records.now());
         while let Some(event) = self.records.next_event() {
             match event {
                 RecordEvent::Opened { link, peer, is_datagram } => {
@@ -186,7 +198,9 @@ impl Front {
                 RecordEvent::Record { link, bytes } => {
                     self.take_record(reactor, link, bytes);
                     served += 1;
-                    if served >= CALLS_IN_TURN || begin.elapsed() >= TURN_MAX {
+                    if served >= CALLS_IN_TURN
+                        || self.records.now().saturating_sub(begin) >= TURN_MAX
+                    {
                         return true;
                     }
                 }
@@ -305,7 +319,7 @@ impl Front {
             traffic: NfsClientNumbers::none(address.ip().to_canonical()),
             waiting: 0,
             is_paused: false,
-            since: Instant::now(),
+            since: self.records.now(),
         });
         self.judge(reactor, id);
     }
@@ -313,7 +327,7 @@ impl Front {
     /// Decides about all clients again if the rules or the name of a client have changed.
     fn renew(&mut self, reactor: &mut Reactor<'_>) {
         let before = self.users.changes();
-        self.users.renew(reactor.shared);
+        self.users.renew(reactor.shared, self.records.now());
         if self.users.changes() == before {
             return;
         }
@@ -328,7 +342,7 @@ impl Front {
     fn judge(&mut self, reactor: &mut Reactor<'_>, id: LinkId) {
         let Some(link) = self.link(id) else { return };
         let (address, security) = (link.address, link.security);
-        let peer = self.users.peer_at(address, security);
+        let peer = self.users.peer_at(address, security, self.records.now());
         let is_let_in = peer.as_ref().is_some_and(|peer| Users::lets_in(reactor.shared, peer));
         if let Some(link) = self.link(id) {
             (link.peer, link.is_let_in) = (peer, is_let_in);
@@ -743,18 +757,6 @@ fn gss_call_of<'b>(call: &Call<'b>) -> Option<GssCall<'b>> {
 /// The length of the start of a reply that the verifier of RPCSEC_GSS replaces: xid, kind, accepted
 /// and an empty verifier.
 const REPLACED_BYTES: usize = 20;
-/// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
-const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-/// The maximum number of connections of NFS clients.
-const CONNECTIONS_MAX: usize = 4096;
-/// The maximum number of connections of one client machine.
-const CONNECTIONS_PER_ADDRESS_MAX: usize = 1024;
-/// The time for which a client may read replies too slowly or leave a call incomplete.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The maximum time of a TLS handshake.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// The maximum number of TLS handshakes of one client machine that are in progress.
-const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// The time for which a client that no rule lets in may stay connected. In this time it can ask
 /// whether the server runs and which exports it would see.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(10);

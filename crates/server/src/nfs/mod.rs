@@ -25,5 +25,5 @@ mod v3;
 mod v4;
 
 pub(crate) use front::Front;
-pub(crate) use run::serve_nfs;
+pub(crate) use run::{SteppedFront, serve_nfs};
 pub(crate) use v4::client_record_of;

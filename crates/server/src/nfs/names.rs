@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_dat::Waker;
 
@@ -24,7 +24,7 @@ type Name = Option<Arc<str>>;
 #[derive(Debug)]
 pub(super) struct Names {
     waker: Waker,
-    found: HashMap<IpAddr, (Name, Instant)>,
+    found: HashMap<IpAddr, (Name, Duration)>,
     asked: HashSet<IpAddr>,
     /// The threads that look names up. `None` until the first lookup.
     threads: Option<Threads>,
@@ -43,9 +43,9 @@ impl Names {
     }
 
     /// Returns the name of a machine, or `None` while it is being looked up for the first time.
-    pub(super) fn find(&mut self, address: IpAddr, now: Instant) -> Option<Name> {
+    pub(super) fn find(&mut self, address: IpAddr, now: Duration) -> Option<Name> {
         let known = self.found.get(&address).cloned();
-        if known.as_ref().is_none_or(|(_, since)| now.duration_since(*since) >= LIFETIME)
+        if known.as_ref().is_none_or(|(_, since)| now.saturating_sub(*since) >= LIFETIME)
             && !self.ask(address)
         {
             // Too many lookups are in progress, so the machine has no name for now.
@@ -55,7 +55,7 @@ impl Names {
     }
 
     /// Stores the names that were found. Returns true if a name is new or has changed.
-    pub(super) fn take_answers(&mut self, now: Instant) -> bool {
+    pub(super) fn take_answers(&mut self, now: Duration) -> bool {
         let mut has_changed = false;
         let Some(threads) = &self.threads else { return false };
         while let Ok((address, name)) = threads.answers.try_recv() {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use dafs_dat::{EndpointId, Waker};
 use dafs_filer::{ClientKey, FenceId, FenceKey, Holder, Party};
@@ -57,10 +57,11 @@ impl Users {
     }
 
     /// Removes all users if the rules have changed. Takes the names of clients that were found.
-    pub(super) fn renew(&mut self, shared: &mut Shared) {
+    /// `now` is the time of the clock of connections.
+    pub(super) fn renew(&mut self, shared: &mut Shared, now: Duration) {
         let rules = shared.entrance.rules();
         let has_rules = self.rules.as_ref().is_some_and(|own| Arc::ptr_eq(own, &rules));
-        let has_new_names = self.names.take_answers(Instant::now());
+        let has_new_names = self.names.take_answers(now);
         if !has_rules {
             self.forget_all(shared);
             self.rules = Some(rules);
@@ -80,13 +81,14 @@ impl Users {
         &mut self,
         address: SocketAddr,
         security: TransportSecurity,
+        now: Duration,
     ) -> Option<NfsPeer> {
         let needs_name = self.rules.as_ref().is_some_and(|rules| rules.nfs.needs_names());
         let peer = NfsPeer { security, ..NfsPeer::of(address, None) };
         if !needs_name {
             return Some(peer);
         }
-        let host = self.names.find(peer.address, Instant::now())?;
+        let host = self.names.find(peer.address, now)?;
         Some(NfsPeer { host, ..peer })
     }
 

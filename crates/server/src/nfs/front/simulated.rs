@@ -1,0 +1,38 @@
+//! The connections of NFS clients in a simulated network.
+//!
+//! Invariant: nothing here reads the clock of the machine or uses its sockets.
+
+use std::time::Duration;
+
+use dafs_dat::Waker;
+use dafs_dat::sim::Network;
+use dafs_types::Moment;
+
+use super::connections::connections;
+use super::{Front, NfsConfig, Shared};
+use crate::config::ServerError;
+
+impl Front {
+    /// Listens on a port of a node of a simulated network.
+    pub(crate) fn simulated(
+        (network, port): (&Network, u16),
+        config: &NfsConfig,
+        waker: Waker,
+        shared: &mut Shared,
+    ) -> Result<Self, ServerError> {
+        let what = "creating the NFS interface";
+        let mut records = connections().map_err(|source| ServerError::System { what, source })?;
+        records.listen_simulated(network, port)?;
+        Ok(Self::over(records, config, None, waker, shared))
+    }
+
+    /// Sends replies and receives calls.
+    pub(in crate::nfs) fn receive_at(&mut self, now: Moment) {
+        self.records.poll_at(Duration::from_nanos(now.0));
+    }
+
+    /// Returns true if there are calls or connections to handle, or replies to send.
+    pub(in crate::nfs) fn is_busy(&mut self) -> bool {
+        self.records.is_busy()
+    }
+}
