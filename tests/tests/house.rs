@@ -92,6 +92,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-memory",
             "dafs-memory",
             "dafs-wire",
+            "dafs-nfs-wire",
             "dafs-dat",
             "dafs-store",
             "dafs-filer",

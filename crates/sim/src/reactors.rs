@@ -54,6 +54,15 @@ fn interface(config: InterfaceConfig) -> Result<ServingInterface, String> {
     Ok(interface)
 }
 
+/// Creates the interface of the reactor that serves NFS clients. It has no listener.
+pub(crate) fn guest_interface(network: &Network, owner: usize) -> Result<ServingInterface, String> {
+    let owner = u8::try_from(owner).unwrap_or(u8::MAX);
+    let sim = Some(network.at(SERVER_NODE));
+    let interface =
+        Interface::serving(InterfaceConfig { sim, owner, ..InterfaceConfig::default() });
+    interface.map_err(|error| format!("an interface: {error}"))
+}
+
 /// Returns the address at which a reactor listens.
 pub(crate) fn address(reactor: usize) -> Address {
     Address::Sim { node: SERVER_NODE, port: u16::try_from(reactor).unwrap_or(u16::MAX) }

@@ -215,6 +215,13 @@ impl Cells {
         }
     }
 
+    /// Records that a write without a reply is sent to the next server, which may execute it.
+    pub(super) fn repeat(&mut self, id: WriteId) {
+        if let Some(write) = self.writes.get_mut(&id).filter(|write| !write.is_acknowledged) {
+            write.end = None;
+        }
+    }
+
     /// Returns true if a write has survived all crashes up to the moment `until`.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };

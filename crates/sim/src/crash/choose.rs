@@ -16,7 +16,11 @@ use crate::operation::{Name, NameOperation};
 impl World {
     /// Makes a member send a request, with some probability.
     pub(super) fn begin_some(&mut self) -> Result<(), String> {
-        let index = self.random.below(self.members.len());
+        let index = self.random.below(self.members.len() + self.nfs_members.len());
+        if let Some(at) = index.checked_sub(self.members.len()) {
+            self.begin_nfs(at);
+            return Ok(());
+        }
         if self.members[index].phase != Phase::Here || !self.random.percent(45) {
             return Ok(());
         }
@@ -132,7 +136,7 @@ impl World {
         if self.random.percent(60) { File::Data } else { File::Locked }
     }
 
-    fn any_run(&mut self) -> CellRange {
+    pub(super) fn any_run(&mut self) -> CellRange {
         let (file, count) = (self.any_file(), 1 + self.random.below(3) as u8);
         // Use only a few positions, so that members conflict; one range crosses the boundary of a
         // block.
@@ -151,7 +155,7 @@ impl World {
         }
     }
 
-    fn choose_name(&mut self) -> Option<MemberRequest> {
+    pub(super) fn choose_name(&mut self) -> Option<MemberRequest> {
         let is_file = self.random.percent(50);
         let may_change = self.judge.name_changes() < NAME_CHANGES_MAX;
         let name = self.any_name();
@@ -267,7 +271,9 @@ impl World {
             return None;
         }
         let mut members = vec![0];
-        members.extend((1..self.members.len()).filter(|_| self.random.percent(55)));
+        members.extend(
+            (1..self.members.len() + self.nfs_members.len()).filter(|_| self.random.percent(55)),
+        );
         if self.random.percent(30) {
             members.clear();
         }

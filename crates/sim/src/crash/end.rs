@@ -12,6 +12,7 @@ use super::cells::CellRange;
 use super::holdings::Held;
 use super::log::{PAGE_RECORDS, RECORD_BYTES};
 use super::member::Phase;
+use super::nfs::{NfsMember, NfsPhase};
 use super::requests::{CELLS, File, MemberRequest, Reply};
 use super::world::World;
 use crate::operation::{Name, NameOperation};
@@ -24,6 +25,7 @@ impl World {
         self.lift_fences()?;
         self.until("everybody", |world| {
             world.members.iter().all(|member| member.phase == Phase::Here)
+                && world.nfs_members.iter().all(NfsMember::is_idle)
         })?;
         self.finish_all()?;
         self.read_back()?;
@@ -117,6 +119,14 @@ impl World {
 
     /// Disconnects all members and checks that the server has released their state.
     fn disconnect_all(&mut self) -> Result<(), String> {
+        for at in 0..self.nfs_members.len() {
+            self.until("an NFS member", |world| world.nfs_members[at].is_idle())?;
+            self.leave_nfs(at);
+            self.until("an NFS member to leave", |world| {
+                let member = &world.nfs_members[at];
+                member.phase == NfsPhase::Gone && member.is_free()
+            })?;
+        }
         self.stops_reconnecting = true;
         for index in 0..self.members.len() {
             self.until("a member", |world| {
@@ -128,6 +138,7 @@ impl World {
         self.until("leaving", |world| {
             world.members.iter().all(|member| member.phase == Phase::Gone && member.line.is_free())
         })?;
+        let guests = usize::from(!self.nfs_members.is_empty());
         self.until("the release of members' state", |world| {
             let Some(stats) = world.servers.stats() else { return false };
             let (filer, sessions) = (stats.filer, stats.sessions);
@@ -141,7 +152,7 @@ impl World {
                 && (stats.undone_files == 0 || world.may_keep_undo)
                 && stats.open_files == 0
                 && stats.loans == 0
-                && stats.regions == world.plan.reactors * ARENA
+                && stats.regions == (world.plan.reactors + guests) * ARENA
                 && stats.cache.dirty_bytes == 0
                 && world.servers.jobs_under_way() == 0
         })

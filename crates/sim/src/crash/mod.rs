@@ -24,6 +24,7 @@ mod holdings;
 mod judge;
 mod log;
 mod member;
+mod nfs;
 mod recover;
 mod requests;
 mod servers;
@@ -49,6 +50,8 @@ pub struct StormPlan {
     /// The number of reactors of the server.
     pub reactors: usize,
     members: usize,
+    /// The number of NFS clients beside the DAFS members.
+    nfs_members: usize,
     faults_of_10000: u32,
     lease_ns: u64,
     write_back_ns: u64,
@@ -92,6 +95,7 @@ impl StormPlan {
             has_reflinks: random.percent(75),
             takes_back: random.percent(30),
             shuts_out: random.percent(25),
+            nfs_members: if random.percent(NFS_PERCENT) { 1 + random.below(2) } else { 0 },
             faults,
         }
     }
@@ -127,6 +131,12 @@ pub struct StormReport {
     pub taken_back: u64,
     /// The number of bytes of undo data that were cloned.
     pub cloned_bytes: u64,
+    /// The number of sessions of NFS clients.
+    pub nfs_sessions: u64,
+    /// The number of requests that NFS clients have sent again.
+    pub nfs_repeats: u64,
+    /// The number of requests of NFS clients that were sent to several servers and got a reply.
+    pub nfs_recovered: u64,
     /// A hash over all events. It is equal for two runs of equal plans.
     pub trace: u64,
 }
@@ -146,6 +156,9 @@ impl StormReport {
             broken_locks: self.broken_locks + other.broken_locks,
             taken_back: self.taken_back + other.taken_back,
             cloned_bytes: self.cloned_bytes + other.cloned_bytes,
+            nfs_sessions: self.nfs_sessions + other.nfs_sessions,
+            nfs_repeats: self.nfs_repeats + other.nfs_repeats,
+            nfs_recovered: self.nfs_recovered + other.nfs_recovered,
             trace: self.trace ^ other.trace,
         }
     }
@@ -168,5 +181,7 @@ pub fn storm(
     world.play().map_err(|what| failed(what, world.history()))
 }
 
+/// The percentage of runs with NFS clients.
+const NFS_PERCENT: u32 = 25;
 /// The default number of steps of a run.
 const STEPS: u64 = 1_000;

@@ -26,6 +26,7 @@ use dafs_wire::{
 use super::cells::{CellRange, WriteId};
 use super::log::{PAGE_RECORDS, RECORD_BYTES, RecordId, stamped};
 use crate::operation::{Name, NameOperation};
+use crate::plan::SERVER_NODE;
 
 /// The index of a member of the world.
 pub(super) type MemberIndex = usize;
@@ -207,6 +208,8 @@ impl MemberRequest {
 /// The data that a request needs in addition to a [`MemberRequest`].
 pub(super) struct Context<'a> {
     pub root: FileHandle,
+    /// The number of DAFS members. Members with higher numbers are NFS clients.
+    pub dafs_members: usize,
     pub directories: &'a [FileHandle],
     /// The handles of [`File::ALL`].
     pub files: &'a [FileHandle],
@@ -278,7 +281,11 @@ pub(super) fn encode(
         }
         MemberRequest::Reclaim { .. } => encode_reclaim(context, write),
         MemberRequest::Fence { file, members } => {
-            let names: Vec<String> = members.iter().map(|member| fence_id(*member)).collect();
+            let name_of = |member: &MemberIndex| match *member < context.dafs_members {
+                true => fence_id(*member),
+                false => super::nfs::fence_id(SERVER_NODE + 1 + *member as u32),
+            };
+            let names: Vec<String> = members.iter().map(name_of).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             write(&Request::SetFencingList(SetFencingList {
                 file: context.handle(*file),

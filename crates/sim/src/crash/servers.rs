@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use dafs_dat::sim::Network;
 use dafs_journal::{CrashStorage, LogConfig, UndoConfig};
-use dafs_server::{Defect, JournalConfig, ServerConfig, ServerStats, SteppedServer};
+use dafs_server::{
+    Defect, JournalConfig, NfsClients, NfsConfig, NfsPeers, NfsRules, PartialTerms, ServerConfig,
+    ServerStats, SteppedServer, TransportSecurity,
+};
 use dafs_store::local::Squash;
 use dafs_store::memory::MemoryLimits;
 use dafs_types::{Moment, Random};
 
-use super::StormPlan;
 use super::requests::MESSAGE_BYTES;
+use super::{StormPlan, nfs};
 use crate::disk::CrashStore;
 use crate::plan::{SERVER_NODE, root};
-use crate::reactors::{Turns, address, interfaces};
+use crate::reactors::{Turns, address, guest_interface, interfaces};
 
 /// The current server, its disk and its journal.
 pub(super) struct Servers {
@@ -64,6 +67,10 @@ impl Servers {
         config.sessions.messages.request_bytes_max = MESSAGE_BYTES as u32;
         config.sessions.messages.response_bytes_default = MESSAGE_BYTES as u32;
         config.sessions.messages.response_bytes_max = MESSAGE_BYTES as u32;
+        if plan.nfs_members > 0 {
+            config.nfs = Some(NfsConfig::default());
+            config.access.nfs = nfs_rules();
+        }
         config.cache.arena_bytes = 1 << 20;
         config.cache.dirty_bytes_max = 256 << 10;
         config.cache.write_back_age = Duration::from_nanos(plan.write_back_ns);
@@ -90,12 +97,22 @@ impl Servers {
         if will_fail {
             self.storage.power_off_after(self.random.below(12) as u64);
         }
-        let interfaces = interfaces(&self.network, self.config.reactors, ENDPOINTS_MAX)?;
+        let mut interfaces = interfaces(&self.network, self.config.reactors, ENDPOINTS_MAX)?;
+        if self.config.nfs.is_some() {
+            interfaces.push(guest_interface(&self.network, self.config.reactors)?);
+        }
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         let store = Arc::new(self.disk.clone());
         self.started_ns = self.network.now_ns();
         match SteppedServer::new(&self.config, store, interfaces, entropy, order) {
-            Ok(server) => self.server = Some(server),
+            Ok(mut server) => {
+                if self.config.nfs.is_some() {
+                    let network = self.network.at(SERVER_NODE);
+                    let served = server.serve_nfs(&self.config, &network, nfs::PORT);
+                    served.map_err(|error| chain(&error))?;
+                }
+                self.server = Some(server);
+            }
             Err(_) if self.storage.is_off() => {}
             Err(error) => return Err(format!("a server does not start: {}", chain(&error))),
         }
@@ -167,6 +184,20 @@ fn chain(error: &dyn std::error::Error) -> String {
         Some(source) => format!("{error}: {}", chain(source)),
         None => error.to_string(),
     }
+}
+
+/// Returns rules that let every NFS client act as it says.
+fn nfs_rules() -> NfsRules {
+    let everyone = NfsClients {
+        who: NfsPeers::Anyone,
+        terms: PartialTerms { squash: Some(Squash::Nobody), ..PartialTerms::default() },
+        any_port: true,
+        transport: TransportSecurity::None,
+        flavors: Vec::new(),
+        clients: "*".to_owned(),
+        source: "the simulation".to_owned(),
+    };
+    NfsRules { exports: Vec::new(), others: vec![everyone] }
 }
 
 /// Returns the configuration of a small journal, which soon needs a checkpoint.

@@ -18,11 +18,12 @@ use super::holdings::{Held, Holdings, MemberStatus, ServerStatus};
 use super::judge::Judge;
 use super::log::stamped;
 use super::member::{Flight, Member, Phase};
+use super::nfs::NfsMember;
 use super::requests::{Context, File, MemberRequest, Reclaimed, SIZE_BASE, Share, encode};
 use super::servers::{CREDITS_MAX, Servers};
 use super::{StormPlan, StormReport};
 use crate::initial::{InitialObjects, set};
-use crate::plan::root as superuser;
+use crate::plan::{SERVER_NODE, root as superuser};
 use crate::reactors::draw;
 
 /// A run in progress.
@@ -31,6 +32,8 @@ pub(super) struct World {
     pub network: Network,
     pub servers: Servers,
     pub members: Vec<Member>,
+    /// The NFS clients. Their numbers follow those of the other members.
+    pub nfs_members: Vec<NfsMember>,
     pub judge: Judge,
     pub holdings: Holdings,
     pub root: FileHandle,
@@ -39,9 +42,9 @@ pub(super) struct World {
     pub random: Random,
     /// The number of servers that ran before the current one.
     pub epoch: u64,
-    /// Requests in flight of members that have died. Each comes with the connections that may still
-    /// deliver it.
-    orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
+    /// The numbers of requests that members have forgotten. Each comes with the connections that
+    /// may still deliver it: those from this node up to the newest one.
+    orphans: Vec<(u64, u32, Option<ConnectionId>)>,
     history: VecDeque<String>,
     pub number: u64,
     pub records: u64,
@@ -68,6 +71,8 @@ impl World {
         let InitialObjects { root, directories } = set(&servers.disk)?;
         let files = lay_out(&servers.disk, &root)?;
         servers.start(false)?;
+        let nfs = plan.members..plan.members + plan.nfs_members;
+        let nfs_members = nfs.map(|index| NfsMember::new(&network, index)).collect();
         let members = (0..plan.members)
             .map(|index| Ok(Member::new(index, MemberConnection::new(&network, 1 + index as u32)?)))
             .collect::<Result<_, String>>()?;
@@ -77,6 +82,7 @@ impl World {
             network,
             servers,
             members,
+            nfs_members,
             judge: Judge::new(),
             holdings: Holdings::default(),
             root,
@@ -142,8 +148,11 @@ impl World {
         match self.random.below(100) {
             0..35 => self.turn_server()?,
             35..70 => {
-                let index = self.random.below(self.members.len());
-                self.turn_member(index)?;
+                let index = self.random.below(self.members.len() + self.nfs_members.len());
+                match index.checked_sub(self.members.len()) {
+                    Some(at) => self.turn_nfs(at)?,
+                    None => self.turn_member(index)?,
+                }
             }
             70..98 => self.turn_clock(),
             _ => {
@@ -186,8 +195,8 @@ impl World {
         if self.servers.start(!self.faults_stopped)? {
             self.note(|| "the server is up".into());
             // Settle all requests in flight, because their server has ended.
-            for (flight, ..) in std::mem::take(&mut self.orphans) {
-                self.judge.settle(flight.number)?;
+            for (number, ..) in std::mem::take(&mut self.orphans) {
+                self.judge.settle(number)?;
             }
         } else {
             self.report.crashes += 1;
@@ -221,15 +230,23 @@ impl World {
             return Ok(());
         }
         let connections = self.network.connections();
-        let carries = |(_, node, newest): &(Flight, u32, Option<ConnectionId>)| {
+        let carries = |(_, node, newest): &(u64, u32, Option<ConnectionId>)| {
             connections.iter().any(|c| c.initiator == *node && Some(c.id) <= *newest)
         };
         let (left, over): (Vec<_>, Vec<_>) = self.orphans.drain(..).partition(carries);
         self.orphans = left;
-        for (flight, ..) in over {
-            self.judge.settle(flight.number)?;
+        for (number, ..) in over {
+            self.judge.settle(number)?;
         }
         Ok(())
+    }
+
+    /// Notes requests that a member on this node has forgotten. They are settled when they can no
+    /// longer be executed.
+    pub(super) fn orphan(&mut self, node: u32, numbers: impl IntoIterator<Item = u64>) {
+        let connections = self.network.connections();
+        let newest = connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max();
+        self.orphans.extend(numbers.into_iter().map(|number| (number, node, newest)));
     }
 
     fn turn_member(&mut self, index: usize) -> Result<(), String> {
@@ -264,8 +281,9 @@ impl World {
     // ---- faults ---------------------------------------------------------------------
 
     fn make_fault(&mut self) -> Result<(), String> {
-        let index = self.random.below(self.members.len());
-        let node = self.members[index].node();
+        let index = self.random.below(self.members.len() + self.nfs_members.len());
+        let nfs = index.checked_sub(self.members.len());
+        let node = SERVER_NODE + 1 + index as u32;
         match self.random.below(100) {
             0..35 => {
                 let connections = self.network.connections();
@@ -281,10 +299,16 @@ impl World {
                 self.network.partition(node);
             }
             45..60 => self.network.heal(node),
-            60..68 => self.kill_member(index),
+            60..68 => match nfs {
+                Some(at) => self.kill_nfs_member(at),
+                None => self.kill_member(index),
+            },
             68..75 => {
                 self.note(|| format!("trouble: member {index} hangs up"));
-                self.members[index].line.hang_up();
+                match nfs {
+                    Some(at) => self.nfs_members[at].hang_up(),
+                    None => self.members[index].line.hang_up(),
+                }
             }
             _ if self.servers.is_up() => {
                 let loses_power = self.random.percent(50);
@@ -306,14 +330,11 @@ impl World {
         }
         self.holdings.die(index, life, era, self.judge.now());
         let node = self.members[index].node();
-        let connections = self.network.connections();
-        let newest = connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max();
-        for flight in self.members[index].die() {
-            self.orphans.push((flight, node, newest));
-        }
+        let lost: Vec<u64> = self.members[index].die().iter().map(|flight| flight.number).collect();
+        self.orphan(node, lost);
     }
 
-    fn crash(&mut self, loses_power: bool) {
+    pub(super) fn crash(&mut self, loses_power: bool) {
         let how = if loses_power { "the power fails" } else { "the server is killed" };
         self.note(|| format!("crash: {how}"));
         self.report.crashes += 1;
@@ -413,6 +434,7 @@ impl World {
         let (state, file, owner, reclaims) = self.subject(index, &ask);
         let context = Context {
             root: self.root,
+            dafs_members: self.members.len(),
             directories: &self.directories,
             files: &self.files,
             state,
@@ -469,7 +491,7 @@ impl World {
     }
 
     /// Gives a write its id, which is the number of the operation.
-    fn named(&self, ask: MemberRequest) -> MemberRequest {
+    pub(super) fn named(&self, ask: MemberRequest) -> MemberRequest {
         match ask {
             MemberRequest::Write { run, stability, is_direct, .. } => {
                 MemberRequest::Write { id: self.number, run, stability, is_direct }
@@ -550,6 +572,9 @@ impl World {
         for member in &self.members {
             self.network.heal(member.node());
         }
+        for member in &self.nfs_members {
+            self.network.heal(member.node());
+        }
         Ok(())
     }
 
@@ -569,8 +594,9 @@ impl World {
             self.turn()?;
         }
         let phases: Vec<_> = self.members.iter().map(|m| (m.phase, &m.flights)).collect();
+        let nfs_phases: Vec<_> = self.nfs_members.iter().map(|m| m.phase).collect();
         Err(format!(
-            "timeout waiting for {what}: {:?}; {phases:?}; {:?}; {} jobs",
+            "timeout waiting for {what}: {:?}; {phases:?}; {nfs_phases:?}; {:?}; {} jobs",
             self.servers.stats(),
             self.network.connections(),
             self.servers.jobs_under_way()
