@@ -15,6 +15,10 @@ pub enum Defect {
     DieBeforeOutcome,
     /// A call that is sent again is executed again.
     ExecuteRepeats,
+    /// A request of an NFSv4 session gets the kept reply of its slot, whatever its number is.
+    CompareNoSequence,
+    /// The reply to a call of a guest is sent before its changes and its outcome are durable.
+    TellGuestsEarly,
     /// A request is not executed, and gets the stored result of the previous request on its stream.
     ReuseStreamReply,
     /// The first piece of undo data is not saved.

@@ -147,3 +147,18 @@ fn moves_that_are_hidden_from_other_reactors_are_caught() {
 fn a_write_whose_reply_precedes_its_data_is_caught() {
     is_caught(Defect::AnswerBeforeMove);
 }
+
+#[test]
+fn a_server_that_executes_requests_of_nfs_clients_twice_is_caught() {
+    is_caught(Defect::ExecuteRepeats);
+}
+
+#[test]
+fn a_server_that_does_not_compare_the_numbers_of_nfs_requests_is_caught() {
+    is_caught(Defect::CompareNoSequence);
+}
+
+#[test]
+fn a_server_that_replies_to_nfs_clients_before_the_journal_is_written_is_caught() {
+    is_caught(Defect::TellGuestsEarly);
+}

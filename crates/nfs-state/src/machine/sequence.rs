@@ -160,6 +160,27 @@ impl NfsState {
         }
     }
 
+    /// Admits the repeat of a request whose reply was kept, as if it were new. `None` if the
+    /// request is no such repeat. Only a server with an injected defect calls this.
+    #[doc(hidden)]
+    pub fn execute_repeat(&mut self, ask: &SequenceAsk) -> Option<Admitted> {
+        let request = self.kept_for(ask)?;
+        let session = self.sessions.get(request.session)?;
+        let decision = session.slots.check(ask.slot, ask.sequence, ask.checksum);
+        matches!(decision, Ok(SlotDecision::Repeat)).then_some(())?;
+        self.admit(ask, request).ok()
+    }
+
+    /// Returns the request whose reply the slot of a request keeps, with the number of that
+    /// request. Only a server with an injected defect calls this.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn kept_for(&self, ask: &SequenceAsk) -> Option<RequestKey> {
+        let session = self.sessions.find(ask.session).ok()?;
+        self.sessions.get(session)?.slots.reply(ask.slot)?;
+        Some(RequestKey { session, slot: ask.slot, sequence: ask.sequence })
+    }
+
     fn admit(&mut self, ask: &SequenceAsk, request: RequestKey) -> Result<Admitted, Nfs4Error> {
         let key = request.session;
         self.sessions.start(key, ask.slot, ask.sequence, ask.checksum, ask.highest_slot);

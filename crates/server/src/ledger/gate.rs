@@ -170,6 +170,10 @@ impl Reactor<'_> {
         reply: &[u8],
     ) {
         self.die_of(Defect::DieBeforeOutcome);
+        if self.own.defect == Some(Defect::TellGuestsEarly) {
+            // The second report of this result finds no call any more.
+            self.report_to_guest(to, GuestResult::Durable);
+        }
         let concluded = AwaitingRecord::new(to, told.status, reply, None);
         match self.shared.waiting.journaled().take_running_guest(intent) {
             Some(running) => self.conclude_running(running, told.after, concluded),

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use dafs_files::defect::Defect;
 use dafs_nfs_state::{
-    Caller as Asker, ConnectionId, PeerId, Principal, SequenceAsk, SequenceReply, Sequenced,
-    Service as Protection, SessionId4,
+    Caller as Asker, ConnectionId, NfsState, PeerId, Principal, SequenceAsk, SequenceReply,
+    Sequenced, Service as Protection, SessionId4,
 };
 use dafs_nfs_wire::nfs4::session::{SequenceArgs, SequenceDone, SequenceStatus};
 use dafs_nfs_wire::nfs4::types::SessionId;
@@ -37,7 +38,12 @@ impl Service<'_, '_, '_> {
         let principal = principal_of(&self.c.sender);
         let asker = asker_of(&self.c.sender, &principal);
         self.enter_restored(ask.session).map_err(Stop::Failed)?;
-        let sequenced = self.desk.v4.machine.sequence(&ask, &asker, now);
+        let defect = self.reactor.own.defect;
+        let machine = &mut self.desk.v4.machine;
+        let sequenced = match defect.and_then(|defect| sequence_wrongly(machine, defect, &ask)) {
+            Some(wrong) => Ok(wrong),
+            None => machine.sequence(&ask, &asker, now),
+        };
         let sequenced = sequenced.map_err(|error| Stop::Failed(status_of_machine(error)))?;
         let is_resumed = matches!(sequenced, Sequenced::Resume(_));
         let admitted = match sequenced {
@@ -93,6 +99,19 @@ impl Service<'_, '_, '_> {
         // There is always room for this result, because the smallest limit of a session includes
         // it.
         let _ = self.push(&Answer::Sequence(Reply::Ok(done)));
+    }
+}
+
+/// Returns what a server with this defect decides on a request. `None` if it decides as it should.
+fn sequence_wrongly(
+    machine: &mut NfsState,
+    defect: Defect,
+    ask: &SequenceAsk,
+) -> Option<Sequenced> {
+    match defect {
+        Defect::ExecuteRepeats => machine.execute_repeat(ask).map(Sequenced::New),
+        Defect::CompareNoSequence => machine.kept_for(ask).map(Sequenced::Repeat),
+        _ => None,
     }
 }
 
