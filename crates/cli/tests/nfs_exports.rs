@@ -310,3 +310,34 @@ fn the_server_prints_the_mount_commands_and_refuses_dangerous_files() {
     let error = refusal("DIR *(rw)\n");
     assert!(error.contains("the exports file"), "{error}");
 }
+
+#[test]
+fn flavors_without_an_exports_file_are_checked() {
+    let directory = prepare();
+    let place = directory.path();
+    let refusal = |words: &[&str]| {
+        let mut command = dafs();
+        command.args(["serve", "--nfs", "127.0.0.1:0", "--no-tcp", "--socket"]);
+        command
+            .arg(place.join("socket"))
+            .args(words)
+            .arg("--state")
+            .arg(place.join("state"))
+            .arg(place.join("one"));
+        let output = command.output().unwrap();
+        (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(refusal(&["--check", "--nfs-sec", "sys"]), None);
+    let error = refusal(&["--nfs-sec", "krb5p:null"]).unwrap();
+    assert!(error.contains("--nfs-sec") && error.contains("\"null\" is no flavor"), "{error}");
+    // No client could authenticate without a key of the server.
+    let error = refusal(&["--nfs-sec", "krb5p:sys"]).unwrap();
+    assert!(error.contains("Kerberos"), "{error}");
+    let file = place.join("dafs.toml");
+    std::fs::write(&file, "[nfs]\nlisten = \"127.0.0.1:0\"\nsec = \"krb6\"\n").unwrap();
+    let error = refusal(&["--config", file.to_str().unwrap()]).unwrap();
+    assert!(error.contains("\"krb6\" is no flavor"), "{error}");
+    let file = write_exports(place, "DIR/one 10.0.0.1\n");
+    let error = refusal(&["--exports", file.to_str().unwrap(), "--nfs-sec", "krb5"]).unwrap();
+    assert!(error.contains("--nfs-sec exclude each other"), "{error}");
+}

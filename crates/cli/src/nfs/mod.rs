@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dafs_dat::TlsServer;
 use dafs_server::{
-    CompiledExports, ExportsFile, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
+    CompiledExports, ExportsFile, Flavor, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
     SystemLookup, TransportSecurity, export_path,
 };
 use schemars::JsonSchema;
@@ -52,6 +52,10 @@ pub(crate) struct NfsTable {
     /// several with colons. The weakest is enough. TLS needs --tls-cert, and mtls --tls-client-ca.
     #[arg(id = "nfs-xprtsec", long = "nfs-xprtsec", value_name = "KINDS")]
     pub xprtsec: Option<String>,
+    /// Without an exports file, how NFS clients authenticate: sys, krb5, krb5i, krb5p, or several
+    /// with colons, the preferred one first. Default: sys. Kerberos needs --keytab.
+    #[arg(id = "nfs-sec", long = "nfs-sec", value_name = "FLAVORS")]
+    pub sec: Option<String>,
     /// The contents of the exports file.
     #[arg(skip)]
     #[serde(skip)]
@@ -71,6 +75,7 @@ impl NfsTable {
             from: if self.from.is_empty() { file.from } else { self.from },
             any_port: self.any_port || file.any_port,
             xprtsec: self.xprtsec.or(file.xprtsec),
+            sec: self.sec.or(file.sec),
             listed: None,
         }
     }
@@ -78,10 +83,11 @@ impl NfsTable {
     /// Reads the exports file, if there is one.
     pub(crate) fn read(&mut self) -> Result<()> {
         let Some(path) = &self.exports else { return Ok(()) };
-        if !self.from.is_empty() || self.any_port || self.xprtsec.is_some() {
+        let is_protected = self.xprtsec.is_some() || self.sec.is_some();
+        if !self.from.is_empty() || self.any_port || is_protected {
             bail!(
-                "--exports and --nfs-from, --nfs-any-port or --nfs-xprtsec exclude each other: \
-                write the clients and the options insecure and xprtsec= into {}",
+                "--exports and --nfs-from, --nfs-any-port, --nfs-xprtsec or --nfs-sec exclude each \
+                other: write the clients and the options insecure, xprtsec= and sec= into {}",
                 path.display()
             );
         }
@@ -139,7 +145,7 @@ pub(crate) fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
         let origins = arguments.nfs.from.iter().map(|text| text.parse::<Origin>());
         let origins = origins.collect::<Result<Vec<_>, _>>().context("--nfs-from")?;
         let rules = NfsRules::for_all(origins, arguments.nfs.any_port);
-        let rules = rules.over(asked_for(&arguments.nfs)?);
+        let rules = rules.over(asked_for(&arguments.nfs)?).accepting(&flavors(&arguments.nfs)?);
         return Ok(CompiledExports { rules, unknown: Vec::new() });
     };
     let all = checks::all(arguments);
@@ -154,6 +160,12 @@ pub(crate) fn compiled(arguments: &Arguments) -> Result<CompiledExports> {
 fn asked_for(table: &NfsTable) -> Result<TransportSecurity> {
     let text = table.xprtsec.as_deref().unwrap_or("none");
     TransportSecurity::parse(text).map_err(|what| anyhow!("--nfs-xprtsec {text}: {what}"))
+}
+
+/// Returns the flavors of calls without an exports file. Empty if the option is not given.
+fn flavors(table: &NfsTable) -> Result<Vec<Flavor>> {
+    let Some(text) = &table.sec else { return Ok(Vec::new()) };
+    Flavor::parse_list(text).map_err(|what| anyhow!("--nfs-sec {text}: {what}"))
 }
 
 /// Checks that the server has the certificates that NFS clients need.
@@ -258,13 +270,7 @@ pub(crate) fn mount_commands(
         IpAddr::V4(ip) => ip.to_string(),
     };
     let port = address.port();
-    let listed = arguments.nfs.listed().iter().take(1).flat_map(|export| &export.clients);
-    let listed = listed.map(|client| client.options.transport).min();
-    let least = listed.unwrap_or_else(|| asked_for(&arguments.nfs).unwrap_or_default());
-    let security = match least {
-        TransportSecurity::None => String::new(),
-        TransportSecurity::Tls | TransportSecurity::Mtls => format!(",xprtsec={least}"),
-    };
+    let security = mount_security(&arguments.nfs);
     let usual = if port == PORT { String::new() } else { format!(",port={port}") };
     let version_3 = match has_rpcbind {
         true => String::new(),
@@ -274,6 +280,24 @@ pub(crate) fn mount_commands(
         "nfs:   mount -t nfs -o vers=4.2{security}{usual} {host}:{path} DIR\n\
          nfs 3: mount -t nfs -o vers=3,proto=tcp,nolock{security}{version_3} {host}:{path} DIR\n"
     )
+}
+
+/// Returns the options of a mount for the protection of connections and calls, each with a comma
+/// before it. With an exports file, they are those of the first export.
+fn mount_security(table: &NfsTable) -> String {
+    let listed = table.listed().iter().take(1).flat_map(|export| &export.clients);
+    let least = listed.clone().map(|client| client.options.transport).min();
+    let transport = match least.unwrap_or_else(|| asked_for(table).unwrap_or_default()) {
+        TransportSecurity::None => String::new(),
+        least @ (TransportSecurity::Tls | TransportSecurity::Mtls) => format!(",xprtsec={least}"),
+    };
+    let preferred = match listed.clone().next() {
+        Some(client) => client.options.preferred(),
+        None => flavors(table).unwrap_or_default().first().copied(),
+    };
+    let flavor = preferred.filter(|flavor| *flavor != Flavor::Sys);
+    let flavor = flavor.map(|flavor| format!(",sec={flavor}")).unwrap_or_default();
+    transport + &flavor
 }
 
 /// The usual port of NFS.

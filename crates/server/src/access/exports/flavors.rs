@@ -50,6 +50,26 @@ impl Flavor {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|flavor| flavor.name() == name)
     }
+
+    /// Parses a list with the syntax of the option `sec` of exports(5): names with colons between
+    /// them, the preferred flavor first.
+    ///
+    /// # Errors
+    /// The first name that is no flavor of the server.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        let mut list = Vec::new();
+        for name in text.split(':') {
+            let flavor = Self::from_name(name).ok_or_else(|| {
+                format!(
+                    "{name:?} is no flavor; write sys, krb5, krb5i or krb5p, or several with colons"
+                )
+            })?;
+            if !list.contains(&flavor) {
+                list.push(flavor);
+            }
+        }
+        Ok(list)
+    }
 }
 
 impl NfsClients {
@@ -76,6 +96,17 @@ impl NfsClients {
     #[must_use]
     pub fn sys_terms(&self) -> Option<(&PartialTerms, bool)> {
         self.terms_of(Some(Flavor::Sys))
+    }
+
+    /// Makes the entry accept these flavors, on the terms that it has for all calls.
+    pub(crate) fn accept(&mut self, flavors: &[Flavor]) {
+        let Self { terms, any_port, .. } = self;
+        let of = |flavor: &Flavor| FlavorTerms {
+            flavor: *flavor,
+            terms: terms.clone(),
+            any_port: *any_port,
+        };
+        self.flavors = flavors.iter().map(of).collect();
     }
 
     /// Returns true if the entry accepts calls that are authenticated by Kerberos.

@@ -88,6 +88,12 @@ impl ClientOptions {
         })
     }
 
+    /// Returns the flavor in `sec=` that the server prefers. `None` if `sec=` is not given.
+    #[must_use]
+    pub fn preferred(&self) -> Option<Flavor> {
+        self.flavors.first().map(|own| own.flavor)
+    }
+
     /// Checks the options of a client after all were added.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.list > 0 && self.flavors.is_empty() {

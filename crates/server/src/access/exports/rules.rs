@@ -135,6 +135,15 @@ impl NfsRules {
         self
     }
 
+    /// Sets the flavors that all entries accept, the preferred one first. Without flavors, the
+    /// entries accept AUTH_SYS alone.
+    #[must_use]
+    pub fn accepting(mut self, flavors: &[Flavor]) -> Self {
+        let listed = self.exports.iter_mut().flat_map(|export| &mut export.clients);
+        listed.chain(&mut self.others).for_each(|entry| entry.accept(flavors));
+        self
+    }
+
     /// Checks that the server has the certificates that the entries need.
     ///
     /// # Errors
@@ -341,6 +350,20 @@ mod tests {
 
     fn lets_in(rules: &NfsRules, peer: &NfsPeer) -> bool {
         rules.entry("pub", peer).is_some_and(|entry| entry.takes_port_of(peer))
+    }
+
+    #[test]
+    fn flavors_of_all_entries_keep_their_order_and_terms() {
+        let flavors = Flavor::parse_list("krb5p:sys:krb5p").unwrap();
+        assert_eq!(flavors, [Flavor::Krb5p, Flavor::Sys]);
+        let rules = NfsRules::default().accepting(&flavors);
+        let shown = rules.others[0].to_string();
+        assert!(shown.contains("(sec=krb5p,rw,root_squash,secure,sec=sys,rw,"), "{shown}");
+        assert!(rules.kerberized().is_some() && rules.preference(Flavor::Sys) == 1);
+        for wrong in ["", "none", "sys,krb5", "krb5:"] {
+            assert!(Flavor::parse_list(wrong).is_err(), "{wrong}");
+        }
+        assert!(rules.accepting(&[]).kerberized().is_none());
     }
 
     #[test]
