@@ -345,6 +345,12 @@ simple! {
     /// EXCHANGE_ID: identifies a client, which asks for no protection of its state.
     exchange_id(verifier: [u8; 8], owner: &[u8], flags: u32) =
         op(EXCHANGE_ID, Put::new().raw(&verifier).opaque(owner).u32(flags).u32(0).u32(0));
+    /// EXCHANGE_ID: identifies a client, which asks for SP4_MACH_CRED: that operations need the
+    /// credential of its machine (`enforce`), and that it suffices for others (`allow`).
+    exchange_id_protected(verifier: [u8; 8], owner: &[u8], enforce: &[u32], allow: &[u32]) = {
+        let put = Put::new().raw(&verifier).opaque(owner).u32(0).u32(1);
+        op(EXCHANGE_ID, put_bits(put_bits(put, enforce), allow).u32(0))
+    };
     /// CREATE_SESSION: creates a session, whose callbacks are sent without a credential.
     create_session(client: u64, number: u32, flags: u32, fore: Channel, back: Channel) = {
         let put = Put::new().u64(client).u32(number).u32(flags);

@@ -132,6 +132,9 @@ pub struct Client {
     pub id: u64,
     pub sequence: u32,
     pub flags: u32,
+    /// The operations that need the credential of the client's machine, and those for which it
+    /// suffices. `None` if the state of the client is not protected.
+    pub protected: Option<[Vec<u32>; 2]>,
     pub server_major: Vec<u8>,
     pub scope: Vec<u8>,
 }
@@ -326,21 +329,18 @@ fn flavor(get: &mut Get<'_>) -> Result<u32, Fault> {
 
 fn client(get: &mut Get<'_>) -> Result<Client, Fault> {
     let (id, sequence, flags) = (get.u64()?, get.u32()?, get.u32()?);
-    match get.u32()? {
-        0 => {}
-        1 => {
-            get_bits(get)?;
-            get_bits(get)?;
-        }
+    let protected = match get.u32()? {
+        0 => None,
+        1 => Some([get_bits(get)?, get_bits(get)?]),
         other => return Err(Fault::Reply(format!("protects state by {other}"))),
-    }
+    };
     let (_minor, server_major, scope) = (get.u64()?, get.opaque()?, get.opaque()?);
     get.list(|get| {
         get.opaque()?;
         get.opaque()?;
         get.raw(12).map(drop)
     })?;
-    Ok(Client { id, sequence, flags, server_major, scope })
+    Ok(Client { id, sequence, flags, protected, server_major, scope })
 }
 
 fn channel(get: &mut Get<'_>) -> Result<Channel, Fault> {

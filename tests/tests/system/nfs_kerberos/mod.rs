@@ -4,6 +4,7 @@
 //! Without the KDC's programs, the tests pass with a message, unless `DAFS_REQUIRE_KDC=1`.
 
 mod client;
+mod machine;
 mod refused;
 
 use dafs_client::CredentialSource;
@@ -12,7 +13,7 @@ use dafs_nfs_suite::fault::Fault;
 use dafs_nfs_suite::mount::Mount;
 use dafs_nfs_suite::nfs3::{self, Sattr};
 use dafs_nfs_suite::nfs4::ops::{self, Channel, Claim, How};
-use dafs_nfs_suite::nfs4::results::Body;
+use dafs_nfs_suite::nfs4::results::{Body, Client};
 use dafs_nfs_suite::nfs4::{self, Reply, StateId};
 use dafs_nfs_suite::rpc::{Auth, Connection};
 use dafs_nfs_suite::status;
@@ -167,12 +168,22 @@ fn compound(client: &mut Kerberized, ops: &[ops::Op]) -> Reply {
     nfs4::decode(&results).unwrap()
 }
 
+/// Calls an EXCHANGE_ID.
+fn exchange(client: &mut Kerberized, op: &ops::Op) -> Client {
+    match compound(client, std::slice::from_ref(op)).all_ok().unwrap().results.remove(0).body {
+        Body::Client(found) => found,
+        other => panic!("the results of EXCHANGE_ID: {other:?}"),
+    }
+}
+
 impl Session {
     fn start(mut client: Kerberized, owner: &[u8]) -> Self {
-        let reply = compound(&mut client, &[ops::exchange_id(*b"instance", owner, 0)]);
-        let Body::Client(found) = reply.all_ok().unwrap().results.remove(0).body else {
-            panic!("the results of EXCHANGE_ID");
-        };
+        let found = exchange(&mut client, &ops::exchange_id(*b"instance", owner, 0));
+        Self::of(client, &found)
+    }
+
+    /// Creates a session of a client that is known.
+    fn of(mut client: Kerberized, found: &Client) -> Self {
         let most = (1 << 20) + (16 << 10);
         let fore = Channel { request_max: most, response_max: most, ..Channel::FORE };
         let create = ops::create_session(found.id, found.sequence, 0, fore, Channel::BACK);

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use dafs_files::defect::Defect;
+use dafs_gss::Protection;
 use dafs_nfs_state::{
     Caller as Asker, ConnectionId, NfsState, PeerId, Principal, SequenceAsk, SequenceReply,
-    Sequenced, Service as Protection, SessionId4,
+    Sequenced, Service as RequestService, SessionId4,
 };
 use dafs_nfs_wire::nfs4::session::{SequenceArgs, SequenceDone, SequenceStatus};
 use dafs_nfs_wire::nfs4::types::SessionId;
@@ -130,8 +131,13 @@ pub(super) fn principal_of(sender: &Sender) -> Principal {
 pub(super) fn asker_of<'a>(sender: &Sender, principal: &'a Principal) -> Asker<'a> {
     Asker {
         principal,
-        // The server does not offer SP4_MACH_CRED, for which the protection would matter.
-        service: Protection::Plain,
+        service: sender.proof.as_ref().map_or(RequestService::Plain, |proof| {
+            match proof.seal.protection {
+                Protection::Authentication => RequestService::Plain,
+                Protection::Integrity => RequestService::Integrity,
+                Protection::Privacy => RequestService::Privacy,
+            }
+        }),
         connection: ConnectionId(sender.link.to_bits()),
         peer: peer_of(sender.peer.address),
     }
