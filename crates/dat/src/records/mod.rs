@@ -595,6 +595,27 @@ impl Records {
         }
     }
 
+    /// Returns true if an address may have another connection.
+    fn has_room_for(&self, address: IpAddr) -> bool {
+        let of_network = self.addresses.get(&network_of(address)).copied().unwrap_or(0);
+        self.count < self.config.connections_max
+            && of_network < self.config.connections_per_address_max
+    }
+
+    /// Adds a connection.
+    fn add(&mut self, socket: Socket, peer: SocketAddr) {
+        let link = self.new_link();
+        if let Socket::System(socket) = &socket
+            && self.watch_as(socket.as_fd(), link.0).is_err()
+        {
+            return self.free.push(link.index() as u32);
+        }
+        self.links[link.index()] = Some(Link::new(link, socket, peer.ip()));
+        self.count += 1;
+        *self.addresses.entry(network_of(peer.ip())).or_default() += 1;
+        self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: false });
+    }
+
     fn receive(&mut self, link: LinkId) {
         let Self { epoll, links, ready, buffers, scratch, config, clock, .. } = self;
         let Some(open) = get(links, link) else { return };

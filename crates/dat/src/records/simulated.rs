@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::clock::Clock;
 use super::link::Link;
 use super::socket::Socket;
-use super::{LinkId, RecordEvent, Records, network_of};
+use super::{LinkId, Records};
 use crate::AddressError;
 use crate::sim::{Listener, Network, address_of};
 
@@ -54,27 +54,6 @@ impl Records {
             self.transmit(link);
             self.receive(link);
         }
-    }
-
-    /// Returns true if an address may have another connection.
-    pub(super) fn has_room_for(&self, address: std::net::IpAddr) -> bool {
-        let of_network = self.addresses.get(&network_of(address)).copied().unwrap_or(0);
-        self.count < self.config.connections_max
-            && of_network < self.config.connections_per_address_max
-    }
-
-    /// Adds a connection.
-    pub(super) fn add(&mut self, socket: Socket, peer: SocketAddr) {
-        let link = self.new_link();
-        if let Socket::System(socket) = &socket
-            && self.watch_as(std::os::fd::AsFd::as_fd(socket), link.0).is_err()
-        {
-            return self.free.push(link.index() as u32);
-        }
-        self.links[link.index()] = Some(Link::new(link, socket, peer.ip()));
-        self.count += 1;
-        *self.addresses.entry(network_of(peer.ip())).or_default() += 1;
-        self.events.push_back(RecordEvent::Opened { link, peer, is_datagram: false });
     }
 }
 
