@@ -35,8 +35,9 @@ struct Entry {
 /// The state of a call.
 #[derive(Debug)]
 enum State {
-    /// The call is being executed. Its reply goes to where it was received from last.
-    Running(Route),
+    /// The call is being executed. Its reply goes to where it was received from last. If the
+    /// journal has the reply, it is here, too: a checkpoint drops the journal's copy.
+    Running(Route, Option<Box<[u8]>>),
     /// The call has this reply, without the header.
     Replied(Box<[u8]>),
     /// The call was executed by a server that was killed before it replied.
@@ -60,11 +61,11 @@ impl Repeats {
     /// Notes the arrival of a call.
     pub(crate) fn begin(&mut self, call: Origin, to: Route) -> Known<'_> {
         if !self.entries.contains_key(&call) {
-            self.insert(call, State::Running(to));
+            self.insert(call, State::Running(to, None));
             return Known::New;
         }
         match self.entries.get_mut(&call).map(|entry| &mut entry.state) {
-            Some(State::Running(last)) => {
+            Some(State::Running(last, _)) => {
                 *last = to;
                 Known::Running
             }
@@ -74,12 +75,19 @@ impl Repeats {
         }
     }
 
+    /// Keeps the reply to a call that the journal has, and that is about to be sent.
+    pub(crate) fn note(&mut self, call: &Origin, reply: &[u8]) {
+        if let Some(Entry { state: State::Running(_, noted), .. }) = self.entries.get_mut(call) {
+            *noted = Some(reply.into());
+        }
+    }
+
     /// Keeps the reply to a call, without its header. Returns where the call was received from
     /// last. `None` if the call has no entry any more.
     pub(crate) fn end(&mut self, call: &Origin, reply: &[u8]) -> Option<Route> {
         let entry = self.entries.get_mut(call)?;
         let ended = std::mem::replace(&mut entry.state, State::Replied(reply.into()));
-        if let State::Running(to) = ended { Some(to) } else { None }
+        if let State::Running(to, _) = ended { Some(to) } else { None }
     }
 
     /// Removes the entry of a call that was not executed, so that it is executed when it is sent
@@ -96,7 +104,7 @@ impl Repeats {
                 self.by_machine.remove(&machine_of(call));
             }
         }
-        if let State::Running(to) = entry.state { Some(to) } else { None }
+        if let State::Running(to, _) = entry.state { Some(to) } else { None }
     }
 
     /// Adds a call of the previous server with its reply.
@@ -114,7 +122,7 @@ impl Repeats {
     /// Returns the replies, the oldest first.
     pub(crate) fn replies(&self) -> impl Iterator<Item = (&Origin, &[u8])> {
         self.in_order().filter_map(|(call, entry)| match &entry.state {
-            State::Replied(reply) => Some((call, &reply[..])),
+            State::Replied(reply) | State::Running(_, Some(reply)) => Some((call, &reply[..])),
             _ => None,
         })
     }
@@ -191,6 +199,22 @@ mod tests {
         assert!(matches!(repeats.begin(call(1, 1), link(3)), Known::Replied(b"one")));
         assert_eq!(bits(repeats.forget(&call(1, 2))), Some(2));
         assert!(matches!(repeats.begin(call(1, 2), link(2)), Known::New));
+    }
+
+    #[test]
+    fn a_reply_that_is_about_to_be_sent_is_in_a_checkpoint() {
+        let mut repeats = Repeats::default();
+        repeats.begin(call(1, 1), link(1));
+        assert_eq!(repeats.replies().count(), 0);
+        repeats.note(&call(1, 1), b"one");
+        repeats.note(&call(1, 2), b"not a call");
+        let kept: Vec<_> = repeats.replies().collect();
+        assert_eq!(kept, [(&call(1, 1), &b"one"[..])]);
+        // The call still waits for its reply.
+        assert!(matches!(repeats.begin(call(1, 1), link(2)), Known::Running));
+        assert_eq!(bits(repeats.end(&call(1, 1), b"one")), Some(2));
+        assert!(matches!(repeats.begin(call(1, 1), link(3)), Known::Replied(b"one")));
+        assert_eq!(repeats.replies().count(), 1);
     }
 
     #[test]

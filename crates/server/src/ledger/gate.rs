@@ -11,7 +11,7 @@ use dafs_files::ledger::{LedgerDone, LedgerError};
 use dafs_files::outcome::{Ended, NotDone, Outcome};
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
-use dafs_ops::{Append, Operation, Origin};
+use dafs_ops::{Append, FrontId, Operation, Origin};
 use dafs_sessions::ChannelId;
 use dafs_types::Status;
 use dafs_wire::{ByteOrder, HEADER_BYTES, Response, encode_response};
@@ -21,7 +21,7 @@ use super::recovery::records_of;
 use super::requests::{AwaitingIntent, AwaitingRecord, FenceStep, Running, is_failure};
 use crate::guests::GuestResult;
 use crate::handoff::Handoff;
-use crate::persistent::{SlotNote, is_persistent};
+use crate::persistent::SlotNote;
 use crate::pool::jobs::Job;
 use crate::reactor::{Reactor, Shared};
 use crate::reply_to::{ReplyTo, TaskId, blank};
@@ -383,9 +383,14 @@ impl Reactor<'_> {
 
     fn deliver_concluded(&mut self, concluded: AwaitingRecord) {
         let AwaitingRecord { answer, status, bytes, message, origin } = concluded;
-        // The state of a slot is noted here, so that no checkpoint can miss it.
-        if let Some(origin) = origin.filter(is_persistent) {
-            self.shared.channels.guests_mut().persistent.note(origin, &bytes);
+        // The reply to a call is noted here, so that no checkpoint can miss it.
+        if let Some(origin) = origin {
+            let guests = self.shared.channels.guests_mut();
+            match origin.front {
+                FrontId::NFS3 => guests.repeats.note(&origin, &bytes),
+                FrontId::NFS4 => guests.persistent.note(origin, &bytes),
+                _ => {}
+            }
         }
         if answer.kept().is_some() {
             self.keep(answer, status, &bytes);
