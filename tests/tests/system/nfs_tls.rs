@@ -134,6 +134,8 @@ fn a_plain_client_gets_nothing_of_an_export_that_needs_tls() {
     let mut plain = Nfs3 { connection: connect(), auth: auth.clone() };
     assert!(is_too_weak(plain.getattr(&root)));
     assert!(is_too_weak(plain.read(&root, 0, 1)));
+    // The server keeps only the start of such a call.
+    assert!(is_too_weak(plain.write(&root, 0, 2, &[7; 700_000])));
     plain.null().unwrap();
     assert!(is_too_weak(Session::start(fixture.nfs(), &Wish::new(b"plain", auth.clone(), 1))));
     // A session that was created with TLS is of no use without it.

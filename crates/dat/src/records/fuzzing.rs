@@ -28,6 +28,7 @@ struct Parsed {
 fn parse(stream: &[u8], step: usize, direct: Option<usize>) -> Parsed {
     let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
     let mut input = Input::default();
+    input.keep(BYTES_MAX);
     let mut fault = None;
     for mut piece in stream.chunks(step) {
         let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: BYTES_MAX };

@@ -4,8 +4,10 @@
 //! bit is set if the fragment is the last of its record, and the other bits are the length of the
 //! fragment.
 //!
-//! Invariant: the number of fragments of a record is limited, so that a peer cannot keep the parser
-//! busy with empty fragments.
+//! Invariants:
+//! - The number of fragments of a record is limited, so that a peer cannot keep the parser busy
+//!   with empty fragments.
+//! - Of a record, only as many bytes are kept as the owner wants from this peer.
 
 use super::inbox::Inbox;
 
@@ -19,7 +21,12 @@ pub(super) struct Input {
     left: usize,
     is_last: bool,
     fragments: u32,
+    /// The number of bytes of the record that have arrived, including those that were dropped.
+    length: usize,
+    /// The bytes of the record that are kept.
     record: Vec<u8>,
+    /// The maximum number of bytes of a record that are kept.
+    kept_max: usize,
 }
 
 /// The destination of complete records.
@@ -35,11 +42,24 @@ impl Input {
         self.mark_length > 0 || self.fragments > 0
     }
 
+    /// Sets the maximum number of bytes of a record that are kept. Returns false if more bytes of
+    /// the current record are wanted now, but some were dropped.
+    pub(super) fn keep(&mut self, bytes_max: usize) -> bool {
+        let is_cut = self.length > self.record.len();
+        let is_more = bytes_max > std::mem::replace(&mut self.kept_max, bytes_max);
+        !(is_cut && is_more)
+    }
+
+    /// Returns true if records are wanted from this peer.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.kept_max > 0
+    }
+
     /// Returns the buffer into which the next bytes of the fragment can be read, and the number of
     /// bytes for which the buffer has space, which is at least `least`. Returns `None` if fewer
-    /// than `least` bytes of the fragment are missing.
+    /// than `least` bytes of the fragment are missing, or if not all of them are kept.
     pub(super) fn direct(&mut self, least: usize) -> Option<(&mut Vec<u8>, usize)> {
-        if self.left < least {
+        if self.left < least || self.length + self.left > self.kept_max {
             return None;
         }
         let room = self.left.min(DIRECT_BYTES_MAX);
@@ -50,6 +70,7 @@ impl Input {
     /// Counts bytes that the caller has appended to the buffer that [`Input::direct`] returned.
     pub(super) fn took(&mut self, count: usize, sink: &mut Sink<'_>) {
         self.left -= count;
+        self.length += count;
         self.end_fragment(sink);
     }
 
@@ -74,7 +95,9 @@ impl Input {
                 continue;
             }
             let count = bytes.len().min(self.left);
-            self.record.extend_from_slice(&bytes[..count]);
+            let kept = count.min(self.kept_max.saturating_sub(self.record.len()));
+            self.record.extend_from_slice(&bytes[..kept]);
+            self.length += count;
             self.left -= count;
             bytes = &bytes[count..];
             self.end_fragment(sink);
@@ -88,7 +111,7 @@ impl Input {
         self.is_last = mark & LAST != 0;
         self.left = (mark & !LAST) as usize;
         self.fragments += 1;
-        if self.record.len() + self.left > sink.bytes_max {
+        if self.length + self.left > sink.bytes_max {
             return Err("the peer sent a record that is too long");
         }
         if self.fragments > FRAGMENTS_MAX {
@@ -110,7 +133,7 @@ impl Input {
             return;
         }
         self.is_last = false;
-        self.fragments = 0;
+        (self.fragments, self.length) = (0, 0);
         let bytes = std::mem::take(&mut self.record);
         sink.inbox.push(bytes);
     }
@@ -134,6 +157,7 @@ mod tests {
     fn records(stream: &[u8], cut: usize) -> Result<Vec<Vec<u8>>, &'static str> {
         let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
         let mut input = Input::default();
+        assert!(!input.is_wanted() && input.keep(usize::MAX) && input.is_wanted());
         for part in stream.chunks(cut) {
             let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
             input.take(part, &mut sink)?;
@@ -179,6 +203,7 @@ mod tests {
         let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
         let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
         let mut input = Input::default();
+        input.keep(800);
         input.take(&fragment(true, &[5; 800])[..14], &mut sink).unwrap();
         assert!(input.direct(791).is_none());
         let (buffer, room) = input.direct(790).unwrap();
@@ -188,5 +213,35 @@ mod tests {
         input.took(790, &mut sink);
         assert!(!input.is_incomplete());
         assert_eq!(all_of(inbox), [[5; 800]]);
+    }
+
+    #[test]
+    fn the_end_of_a_record_is_dropped_if_it_is_not_wanted() {
+        let stream = [fragment(false, &[1; 90]), fragment(true, &[2; 700]), fragment(true, b"one")];
+        let stream = stream.concat();
+        for cut in 1..stream.len() {
+            let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
+            let mut input = Input::default();
+            input.keep(100);
+            for part in stream.chunks(cut) {
+                let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
+                assert!(input.direct(200).is_none());
+                input.take(part, &mut sink).unwrap();
+            }
+            let first = [vec![1; 90], vec![2; 10]].concat();
+            assert_eq!(all_of(inbox), [first, b"one".to_vec()]);
+        }
+        let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
+        let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
+        let mut input = Input::default();
+        input.keep(100);
+        input.take(&fragment(true, &[5; 800])[..104], &mut sink).unwrap();
+        assert!(input.keep(200) && input.keep(110), "nothing was dropped yet");
+        input.take(&[5; 20], &mut sink).unwrap();
+        assert!(input.keep(50) && !input.keep(51), "the record has lost bytes");
+        // Bytes that are dropped count for the length of the record.
+        assert!(input.take(&[5; 680], &mut sink).is_ok() && !input.is_incomplete());
+        input.take(&fragment(false, &[5; 800]), &mut sink).unwrap();
+        assert!(input.take(&fragment(true, &[5; 201]), &mut sink).is_err());
     }
 }

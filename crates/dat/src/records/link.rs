@@ -206,9 +206,16 @@ impl Link {
     /// Returns true if the socket is read.
     fn is_read(&self) -> bool {
         !self.is_paused
+            && self.input.is_wanted()
             && !self.inbox.is_full()
             && self.ending.is_none()
             && self.tls.as_ref().is_none_or(|tls| tls.is_read())
+    }
+
+    /// Sets the number of bytes of a record that are kept. Returns false if bytes that are wanted
+    /// now were dropped.
+    pub(super) fn keep(&mut self, bytes_max: usize) -> bool {
+        self.input.keep(bytes_max)
     }
 
     /// Returns true if a part of a record has arrived.

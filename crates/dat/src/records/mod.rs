@@ -77,7 +77,7 @@ pub struct LinkId(u64);
 pub enum RecordEvent {
     /// A peer has connected.
     Opened {
-        /// The new connection.
+        /// The new connection, which is not read before [`Records::keep_of_records`].
         link: LinkId,
         /// The peer's address.
         peer: SocketAddr,
@@ -470,6 +470,19 @@ impl Records {
                 self.transmit(link);
             }
         }
+    }
+
+    /// Sets the number of bytes that are kept of each record of a connection. The bytes after them
+    /// are dropped, so that a peer of no importance occupies little memory: its records are
+    /// delivered without their ends. A new connection is not read until this is set. If bytes of
+    /// the current record were dropped that are wanted now, the connection is closed.
+    pub fn keep_of_records(&mut self, link: LinkId, bytes_max: usize) {
+        let Self { epoll, links, clock, .. } = self;
+        let Some(open) = get(links, link) else { return };
+        if !open.keep(bytes_max) {
+            return self.close(link, "the peer must send its last record again");
+        }
+        open.update_interest(epoll, *clock);
     }
 
     /// Stops reading from a connection, or starts to read again. [`Records::next_event`] returns no

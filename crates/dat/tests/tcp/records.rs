@@ -10,9 +10,11 @@ use dafs_memory::{Memory, Pages};
 /// The longest that a test waits for an event. It tells a hang from slow work.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+const RECORD_BYTES_MAX: usize = 1 << 20;
+
 pub(crate) fn config() -> RecordsConfig {
     RecordsConfig {
-        record_bytes_max: 1 << 20,
+        record_bytes_max: RECORD_BYTES_MAX,
         connections_max: 4,
         connections_per_address_max: 4,
         patience: PATIENCE,
@@ -41,7 +43,10 @@ pub(crate) fn next(records: &mut Records) -> RecordEvent {
 
 pub(crate) fn opened(records: &mut Records) -> LinkId {
     match next(records) {
-        RecordEvent::Opened { link, .. } => link,
+        RecordEvent::Opened { link, .. } => {
+            records.keep_of_records(link, RECORD_BYTES_MAX);
+            link
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -235,7 +240,10 @@ fn a_flood_of_records_is_not_read_and_delays_nobody() {
     loop {
         records.wait(Duration::ZERO);
         match next(&mut records) {
-            RecordEvent::Opened { link, .. } => second = Some(link),
+            RecordEvent::Opened { link, .. } => {
+                records.keep_of_records(link, RECORD_BYTES_MAX);
+                second = Some(link);
+            }
             RecordEvent::Record { link, bytes } if Some(link) == second => {
                 assert_eq!(bytes, b"one");
                 break;
@@ -286,4 +294,36 @@ fn an_address_has_a_share_of_the_connections() {
     assert!(matches!(next(&mut records), RecordEvent::Closed { .. }));
     streams.push(TcpStream::connect(address).unwrap());
     opened(&mut records);
+}
+
+#[test]
+fn of_an_unimportant_peer_only_the_start_of_a_record_is_kept() {
+    let (mut records, address) = listening(config());
+    let mut stream = TcpStream::connect(address).unwrap();
+    let long = record(&[7; 300_000]);
+    let link = match next(&mut records) {
+        RecordEvent::Opened { link, .. } => link,
+        other => panic!("{other:?}"),
+    };
+    stream.write_all(&record(b"early")).unwrap();
+    for _ in 0..10 {
+        records.wait(Duration::from_millis(1));
+        assert!(records.next_event().is_none(), "the connection is not read yet");
+    }
+    records.keep_of_records(link, 100);
+    let writer = std::thread::spawn(move || {
+        stream.write_all(&long).unwrap();
+        stream.write_all(&long).unwrap();
+        stream
+    });
+    for expected in [b"early".to_vec(), vec![7; 100], vec![7; 100]] {
+        match next(&mut records) {
+            RecordEvent::Record { bytes, .. } => assert_eq!(bytes, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut stream = writer.join().unwrap();
+    records.keep_of_records(link, RECORD_BYTES_MAX);
+    stream.write_all(&record(&[8; 3000])).unwrap();
+    assert!(matches!(next(&mut records), RecordEvent::Record { bytes, .. } if bytes == [8; 3000]));
 }

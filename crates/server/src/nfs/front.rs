@@ -34,7 +34,7 @@ use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_
 use dafs_nfs_wire::xdr::{Opaque, Piece, Reader, Writer, Xdr};
 use dafs_types::{Credentials, FileHandle, Moment};
 
-use self::connections::connections;
+use self::connections::{RECORD_BYTES_MAX, STRANGER_BYTES_MAX, connections};
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
 use super::gss::{Gss, Route, flavor_of};
@@ -347,6 +347,8 @@ impl Front {
         if let Some(link) = self.link(id) {
             (link.peer, link.is_let_in) = (peer, is_let_in);
         }
+        let kept = if is_let_in { RECORD_BYTES_MAX } else { STRANGER_BYTES_MAX };
+        self.records.keep_of_records(id, kept);
         self.pause_if_busy(reactor, id);
     }
 

@@ -18,7 +18,11 @@ pub(super) fn connections() -> io::Result<Records> {
 }
 
 /// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
-const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+pub(super) const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// The number of bytes that are kept of a call of a client that no rule lets in: enough for the
+/// header and the credential of a call, which is refused, and for the calls without arguments that
+/// such a client may make.
+pub(super) const STRANGER_BYTES_MAX: usize = 4 << 10;
 /// The maximum number of connections of NFS clients.
 const CONNECTIONS_MAX: usize = 4096;
 /// The maximum number of connections of one client machine.
