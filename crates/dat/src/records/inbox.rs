@@ -23,6 +23,11 @@ impl Inbox {
         self.is_full
     }
 
+    /// Returns true if a record has at least this number of bytes.
+    pub(super) fn has_records_of(&self, bytes: usize) -> bool {
+        self.records.iter().any(|record| record.len() >= bytes)
+    }
+
     pub(super) fn push(&mut self, record: Vec<u8>) {
         self.bytes += record.len();
         self.records.push_back(record);

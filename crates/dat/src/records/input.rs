@@ -50,9 +50,10 @@ impl Input {
         !(is_cut && is_more)
     }
 
-    /// Returns true if records are wanted from this peer.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.kept_max > 0
+    /// Returns the maximum number of bytes of a record that are kept. It is 0 until records are
+    /// wanted from this peer.
+    pub(super) fn kept_max(&self) -> usize {
+        self.kept_max
     }
 
     /// Returns the buffer into which the next bytes of the fragment can be read, and the number of
@@ -157,7 +158,7 @@ mod tests {
     fn records(stream: &[u8], cut: usize) -> Result<Vec<Vec<u8>>, &'static str> {
         let (mut inbox, mut buffers) = (Inbox::default(), Vec::new());
         let mut input = Input::default();
-        assert!(!input.is_wanted() && input.keep(usize::MAX) && input.is_wanted());
+        assert!(input.kept_max() == 0 && input.keep(usize::MAX) && input.kept_max() == usize::MAX);
         for part in stream.chunks(cut) {
             let mut sink = Sink { inbox: &mut inbox, buffers: &mut buffers, bytes_max: 1000 };
             input.take(part, &mut sink)?;

@@ -206,16 +206,18 @@ impl Link {
     /// Returns true if the socket is read.
     fn is_read(&self) -> bool {
         !self.is_paused
-            && self.input.is_wanted()
+            && self.input.kept_max() > 0
             && !self.inbox.is_full()
             && self.ending.is_none()
             && self.tls.as_ref().is_none_or(|tls| tls.is_read())
     }
 
     /// Sets the number of bytes of a record that are kept. Returns false if bytes that are wanted
-    /// now were dropped.
+    /// now were dropped, of the record that is arriving or of one that was not handled yet.
     pub(super) fn keep(&mut self, bytes_max: usize) -> bool {
-        self.input.keep(bytes_max)
+        let before = self.input.kept_max();
+        let has_cut = bytes_max > before && self.inbox.has_records_of(before);
+        self.input.keep(bytes_max) && !has_cut
     }
 
     /// Returns true if a part of a record has arrived.

@@ -327,3 +327,18 @@ fn of_an_unimportant_peer_only_the_start_of_a_record_is_kept() {
     stream.write_all(&record(&[8; 3000])).unwrap();
     assert!(matches!(next(&mut records), RecordEvent::Record { bytes, .. } if bytes == [8; 3000]));
 }
+
+#[test]
+fn a_record_without_its_end_is_not_delivered_to_who_wants_all_of_it() {
+    let (mut records, address) = listening(config());
+    let mut stream = TcpStream::connect(address).unwrap();
+    let link = match next(&mut records) {
+        RecordEvent::Opened { link, .. } => link,
+        other => panic!("{other:?}"),
+    };
+    records.keep_of_records(link, 100);
+    stream.write_all(&[record(&[7; 3000]), record(&[8; 3000])].concat()).unwrap();
+    assert!(matches!(next(&mut records), RecordEvent::Record { bytes, .. } if bytes == [7; 100]));
+    records.keep_of_records(link, RECORD_BYTES_MAX);
+    assert_eq!(closed(&mut records, link), "the peer must send its last record again");
+}
