@@ -43,7 +43,7 @@ fn check_all(first: u64, count: u64) -> StormReport {
 }
 
 /// The number of seeds that `fixed_seeds` runs, unless `DAFS_STORM_SEEDS` sets it.
-const FIXED_SEEDS: u64 = 1_200;
+const FIXED_SEEDS: u64 = 800;
 
 #[test]
 fn fixed_seeds() {
