@@ -116,6 +116,14 @@ impl ListenerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PendingId(pub(crate) EndpointId);
 
+impl PendingId {
+    /// Returns the endpoint of the connection, which events name before and after it is accepted.
+    #[must_use]
+    pub fn endpoint(self) -> EndpointId {
+        self.0
+    }
+}
+
 /// A protection domain: peers of an endpoint can access only regions of the endpoint's domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Domain(pub u32);

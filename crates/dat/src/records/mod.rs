@@ -19,6 +19,7 @@
 
 mod clock;
 mod datagrams;
+mod foreign;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod inbox;
