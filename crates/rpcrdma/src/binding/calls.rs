@@ -32,9 +32,19 @@ pub fn check_call(call: &IncomingCall, fetched: &[u8]) -> Result<(), BindingFaul
     if fast.is_some_and(|items| are_items(call.chunks(), &items)) {
         return Ok(());
     }
-    let whole = call.assemble(fetched);
-    let items = call_items(Reader::new(&whole));
-    if are_items(call.chunks(), &items) { Ok(()) } else { Err(BindingFault) }
+    check_assembled(call, &call.assemble(fetched))
+}
+
+/// Checks that each Read chunk of a call contains an eligible item. `whole` is the whole call, as
+/// [`IncomingCall::assemble`] returns it.
+///
+/// # Errors
+/// If a Read chunk contains other data, so that the call must be refused.
+pub fn check_assembled(call: &IncomingCall, whole: &[u8]) -> Result<(), BindingFault> {
+    if call.chunks().is_empty() || are_items(call.chunks(), &call_items(Reader::new(whole))) {
+        return Ok(());
+    }
+    Err(BindingFault)
 }
 
 /// Returns the eligible items of a call, up to the first argument that cannot be decoded.

@@ -9,8 +9,8 @@ mod calls;
 mod replies;
 mod sizes;
 
-pub use calls::{BindingFault, call_items, check_call};
-pub use replies::reply_items;
+pub use calls::{BindingFault, call_items, check_assembled, check_call};
+pub use replies::{reply_items, written_items};
 pub use sizes::{
     RPC_REPLY_BYTES_MAX, ReplySize, nfs3_reply_size, nfs4_reply_size, shape_bytes_max,
 };

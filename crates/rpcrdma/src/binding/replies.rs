@@ -19,22 +19,39 @@ use crate::server::Item;
 /// # Errors
 /// If the reply cannot be decoded.
 pub fn reply_items(target: &Target, reply: &Writer) -> Result<Vec<Item>, XdrError> {
-    let Some(protocol) = Protocol::of(target.program, target.version) else {
+    if Protocol::of(target.program, target.version).is_none() {
         return no_items(reply);
-    };
+    }
     let mut walker = Walker::new(reply);
-    let header: Reply<'_> = walker.value()?;
-    match header.body {
-        ReplyBody::Accepted(accepted) if accepted.outcome == Outcome::Success => {}
-        _ => return no_items(reply),
-    }
-    match protocol {
-        Protocol::Nfs3 => walker.nfs3(target.procedure)?,
-        Protocol::Nfs4 if target.procedure == COMPOUND => walker.compound()?,
-        Protocol::Nfs4 => {}
-    }
+    walker.walk(target)?;
     // Data outside of the encoded bytes must not be lost.
     if walker.gaps.is_empty() { Ok(walker.items) } else { Err(XdrError::Elsewhere) }
+}
+
+/// Finds the places of bulk data that is not in a reply, but in Write chunks. `target` is what the
+/// call named, `written` the number of bytes in each chunk.
+///
+/// # Errors
+/// If the reply cannot be decoded, or a chunk does not belong to a result.
+pub fn written_items(
+    target: &Target,
+    reply: &[u8],
+    written: &[u64],
+) -> Result<Vec<Item>, XdrError> {
+    let mut walker = Walker {
+        bytes: reply,
+        at: 0,
+        gaps: Vec::new(),
+        written: written.iter(),
+        items: Vec::new(),
+    };
+    walker.walk(target)?;
+    // A chunk for an operation that did not succeed stays empty.
+    if walker.written.all(|bytes| *bytes == 0) {
+        Ok(walker.items)
+    } else {
+        Err(XdrError::Elsewhere)
+    }
 }
 
 fn no_items(reply: &Writer) -> Result<Vec<Item>, XdrError> {
@@ -47,6 +64,9 @@ struct Walker<'w> {
     at: usize,
     /// The positions and lengths of the data that is left out, from here on.
     gaps: Vec<(usize, usize)>,
+    /// The numbers of bytes in the Write chunks that were not reached yet, in a reply that has
+    /// arrived.
+    written: std::slice::Iter<'w, u64>,
     items: Vec<Item>,
 }
 
@@ -61,7 +81,22 @@ impl<'w> Walker<'w> {
             }
         }
         gaps.reverse();
-        Self { bytes: reply.bytes(), at: 0, gaps, items: Vec::new() }
+        let written = [].iter();
+        Self { bytes: reply.bytes(), at: 0, gaps, written, items: Vec::new() }
+    }
+
+    fn walk(&mut self, target: &Target) -> Result<(), XdrError> {
+        let Some(protocol) = Protocol::of(target.program, target.version) else { return Ok(()) };
+        let header: Reply<'_> = self.value()?;
+        match header.body {
+            ReplyBody::Accepted(accepted) if accepted.outcome == Outcome::Success => {}
+            _ => return Ok(()),
+        }
+        match protocol {
+            Protocol::Nfs3 => self.nfs3(target.procedure),
+            Protocol::Nfs4 if target.procedure == COMPOUND => self.compound(),
+            Protocol::Nfs4 => Ok(()),
+        }
     }
 
     fn nfs3(&mut self, procedure: u32) -> Result<(), XdrError> {
@@ -130,6 +165,14 @@ impl<'w> Walker<'w> {
         let length = self.value::<u32>()? as usize;
         if length > PAYLOAD_BYTES_MAX {
             return Err(XdrError::TooMany { count: length, bound: PAYLOAD_BYTES_MAX });
+        }
+        if is_eligible && let Some(written) = self.written.next() {
+            if *written != length as u64 {
+                return Err(XdrError::Elsewhere);
+            }
+            // Its padding is not in the message either.
+            self.items.push(Item { at: self.at, length, is_outside: true, is_eligible });
+            return Ok(());
         }
         let is_outside = self.gaps.last() == Some(&(self.at, length));
         if is_outside {

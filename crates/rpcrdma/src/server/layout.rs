@@ -13,7 +13,7 @@ use crate::limits::READ_CHUNKS_MAX;
 
 /// The size in bytes of the part of an RPC message that cannot be in a Read chunk of its own:
 /// identifier and direction.
-pub(super) const RPC_BYTES_MIN: usize = 8;
+pub const RPC_BYTES_MIN: usize = 8;
 
 /// A part of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]

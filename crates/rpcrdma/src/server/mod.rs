@@ -44,7 +44,8 @@ use crate::header::{
 use crate::limits::ServerConfig;
 use crate::private_data::PrivateData;
 use callbacks::Callbacks;
-use layout::{Layout, RPC_BYTES_MIN};
+use layout::Layout;
+pub use layout::RPC_BYTES_MIN;
 use reply::Plan;
 
 /// The server's end of a connection.
@@ -176,14 +177,21 @@ impl Connection {
 
     /// Takes the result of an RDMA read: the bytes that are now in the buffer of the call.
     pub fn read_done(&mut self, read: ReadId, bytes: &[u8], now: Moment) {
+        let first = &bytes[..bytes.len().min(RPC_BYTES_MIN)];
+        self.read_ended(read, (bytes.len(), first), now);
+    }
+
+    /// Takes the end of an RDMA read: the number of bytes that are now in the buffer of the call,
+    /// and at least the first [`RPC_BYTES_MIN`] of them, if there are so many.
+    pub fn read_ended(&mut self, read: ReadId, (length, first): (usize, &[u8]), now: Moment) {
         let Some((read, _)) = self.transfers.in_flight.remove(&read) else { return };
-        if bytes.len() != read.from.length as usize {
+        if length != read.from.length as usize {
             return self.end(EndReason::Transfer);
         }
         let Some(call) = self.calls.get_mut(&read.call) else { return };
         let State::Incomplete { reads_left, start, .. } = &mut call.state else { return };
         if let Some(start) = start.get_mut(read.at..) {
-            start.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+            start.iter_mut().zip(first).for_each(|(place, byte)| *place = *byte);
         }
         *reads_left -= 1;
         if *reads_left == 0 {
