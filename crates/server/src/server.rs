@@ -102,6 +102,13 @@ impl Server {
         self.nfs.as_ref().map_or_else(Vec::new, |(_, front)| front.addresses())
     }
 
+    /// Returns the addresses at which NFS clients are served over RDMA, with the ports that the
+    /// system chose.
+    #[must_use]
+    pub fn nfs_rdma_addresses(&self) -> &[Address] {
+        self.nfs.as_ref().map_or(&[], |(_, front)| front.rdma_addresses())
+    }
+
     /// Returns the addresses that the server is bound to, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {

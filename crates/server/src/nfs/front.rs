@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use dafs_dat::records::{LinkId, Part, RecordEvent, Records};
-use dafs_dat::{EndpointId, TlsServer, Waker};
+use dafs_dat::records::{LinkId, Part, RecordEvent};
+use dafs_dat::{Address, EndpointId, TlsServer, Waker};
 use dafs_filer::ClientKey;
 use dafs_files::defect::Defect;
 use dafs_journal::RecordNumber;
@@ -34,10 +34,11 @@ use dafs_nfs_wire::rpc::{AuthStat, Call, CallError, Credential, Outcome, decode_
 use dafs_nfs_wire::xdr::{Opaque, Piece, Reader, Writer, Xdr};
 use dafs_types::{Credentials, FileHandle, Moment};
 
-use self::connections::{RECORD_BYTES_MAX, STRANGER_BYTES_MAX, connections};
+use self::connections::Connections;
 use super::calls::{self, CallId, Calls, Desk, Progress, Suspended};
 use super::config::NfsConfig;
 use super::gss::{Gss, Route, flavor_of};
+use super::rdma::OutgoingMessage;
 use super::recent::Recent;
 use super::side::{self, Side};
 use super::users::{User, Users};
@@ -56,7 +57,7 @@ use crate::requests::respond::ReplyStatus;
 
 /// The state of the service for NFS clients.
 pub(crate) struct Front {
-    records: Records,
+    connections: Connections,
     /// The certificates for clients that start TLS. `None` if the server has none.
     tls: Option<TlsServer>,
     links: Vec<Option<Link>>,
@@ -105,28 +106,23 @@ impl Front {
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let mut records = connections().map_err(system("creating the NFS interface"))?;
-        records.watch(interface).map_err(system("watching the transport interface"))?;
-        for address in &config.listen {
-            let bound = records.listen(*address);
-            let bound = bound.map_err(system("listening for NFS clients"))?;
-            if let Err(error) = records.receive_datagrams(bound) {
-                tracing::warn!(address = %bound, %error, "NFS clients are not served by UDP");
-            }
-        }
-        Ok(Self::over(records, config, tls, waker, shared))
+        let connections = Connections::new();
+        let mut connections = connections.map_err(system("creating the NFS interface"))?;
+        connections.watch(interface).map_err(system("watching the transport interface"))?;
+        connections.listen(config, shared.cache.arena())?;
+        Ok(Self::over(connections, config, tls, waker, shared))
     }
 
-    /// Serves the connections of `records`.
-    pub(super) fn over(
-        records: Records,
+    /// Serves these connections.
+    fn over(
+        connections: Connections,
         config: &NfsConfig,
         tls: Option<TlsServer>,
         waker: Waker,
         shared: &mut Shared,
     ) -> Self {
         Self {
-            records,
+            connections,
             tls,
             links: Vec::new(),
             paused: Vec::new(),
@@ -143,28 +139,33 @@ impl Front {
 
     /// Returns the addresses of the listeners.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.records.addresses().collect()
+        self.connections.addresses().collect()
+    }
+
+    /// Returns the addresses of the listeners for RDMA.
+    pub(crate) fn rdma_addresses(&self) -> &[Address] {
+        self.connections.rdma_addresses()
     }
 
     /// Sends replies, then waits for calls or for a wakeup of the reactor. Returns true if the
     /// reactor was woken.
     pub(super) fn receive(&mut self, pause: Duration) -> bool {
-        self.records.wait(pause)
+        self.connections.wait(pause)
     }
 
     /// Returns the time of the clock of connections.
     pub(super) fn now(&self) -> Duration {
-        self.records.now()
+        self.connections.now()
     }
 
     /// Closes connections whose peers are too slow, and those of clients that no rule lets in.
     pub(super) fn tick(&mut self) {
-        self.records.tick();
-        let now = self.records.now();
+        self.connections.tick();
+        let now = self.connections.now();
         let is_late =
             |link: &&Link| !link.is_let_in && now.saturating_sub(link.since) > STRANGER_PATIENCE;
         for link in self.links.iter().flatten().filter(is_late) {
-            self.records.close(link.id, "no access rule lets the client in");
+            self.connections.close(link.id, "no access rule lets the client in");
         }
     }
 
@@ -189,8 +190,8 @@ impl Front {
         }
         self.take_finished(reactor);
         self.resume_paused(reactor);
-        let (mut served, begin) = (0, self.records.now());
-        while let Some(event) = self.records.next_event() {
+        let (mut served, begin) = (0, self.connections.now());
+        while let Some(event) = self.connections.next_event() {
             match event {
                 RecordEvent::Opened { link, peer, is_datagram } => {
                     self.open(reactor, link, (peer, is_datagram));
@@ -199,7 +200,7 @@ impl Front {
                     self.take_record(reactor, link, bytes);
                     served += 1;
                     if served >= CALLS_IN_TURN
-                        || self.records.now().saturating_sub(begin) >= TURN_MAX
+                        || self.connections.now().saturating_sub(begin) >= TURN_MAX
                     {
                         return true;
                     }
@@ -319,7 +320,7 @@ impl Front {
             traffic: NfsClientNumbers::none(address.ip().to_canonical()),
             waiting: 0,
             is_paused: false,
-            since: self.records.now(),
+            since: self.connections.now(),
         });
         self.judge(reactor, id);
     }
@@ -327,7 +328,7 @@ impl Front {
     /// Decides about all clients again if the rules or the name of a client have changed.
     fn renew(&mut self, reactor: &mut Reactor<'_>) {
         let before = self.users.changes();
-        self.users.renew(reactor.shared, self.records.now());
+        self.users.renew(reactor.shared, self.connections.now());
         if self.users.changes() == before {
             return;
         }
@@ -342,13 +343,16 @@ impl Front {
     fn judge(&mut self, reactor: &mut Reactor<'_>, id: LinkId) {
         let Some(link) = self.link(id) else { return };
         let (address, security) = (link.address, link.security);
-        let peer = self.users.peer_at(address, security, self.records.now());
+        let peer = self.users.peer_at(address, security, self.connections.now());
         let is_let_in = peer.as_ref().is_some_and(|peer| Users::lets_in(reactor.shared, peer));
+        let is_known = peer.is_some();
         if let Some(link) = self.link(id) {
             (link.peer, link.is_let_in) = (peer, is_let_in);
         }
-        let kept = if is_let_in { RECORD_BYTES_MAX } else { STRANGER_BYTES_MAX };
-        self.records.keep_of_records(id, kept);
+        if is_known && !is_let_in && self.connections.is_rdma(id) {
+            return self.connections.close(id, "no access rule lets the client in");
+        }
+        self.connections.let_in(id, is_let_in);
         self.pause_if_busy(reactor, id);
     }
 
@@ -358,7 +362,7 @@ impl Front {
 
     fn take_record(&mut self, reactor: &mut Reactor<'_>, id: LinkId, bytes: Vec<u8>) {
         self.on_record(reactor, id, &bytes);
-        self.records.recycle(bytes);
+        self.connections.recycle(bytes);
         self.take_results(reactor);
         self.pause_if_busy(reactor, id);
     }
@@ -381,7 +385,7 @@ impl Front {
         if !link.is_paused && (is_busy || link.peer.is_none()) {
             link.is_paused = true;
             self.paused.push(id);
-            self.records.set_paused(id, true);
+            self.connections.set_paused(id, true);
         }
     }
 
@@ -395,7 +399,7 @@ impl Front {
                 continue;
             }
             link.is_paused = false;
-            self.records.set_paused(id, false);
+            self.connections.set_paused(id, false);
         }
     }
 
@@ -404,8 +408,8 @@ impl Front {
     fn has_unsent_above(&self, reactor: &Reactor<'_>, id: LinkId, part: u64) -> bool {
         let arena = reactor.shared.cache.arena().length() as u64;
         let of_link = (arena / 64).clamp(UNSENT_BYTES_LEAST, UNSENT_BYTES_MAX);
-        let unsent = self.records.unsent(id);
-        unsent > of_link / part || unsent > 0 && self.records.unsent_total() > arena / 2 / part
+        let unsent = self.connections.unsent(id);
+        unsent > of_link / part || unsent > 0 && self.connections.unsent_total() > arena / 2 / part
     }
 
     fn on_record(&mut self, reactor: &mut Reactor<'_>, link: LinkId, bytes: &[u8]) {
@@ -416,7 +420,7 @@ impl Front {
         let mut reader = Reader::new(bytes);
         // The address in a datagram may be false, so only those who are let in get replies.
         if self.link(link).is_some_and(|link| link.is_datagram && !link.is_let_in) {
-            return self.records.close(link, "a datagram from a client that is not let in");
+            return self.connections.close(link, "a datagram from a client that is not let in");
         }
         match decode_call(&mut reader) {
             Ok(call) => self.on_call(reactor, link, &call, (&mut reader, bytes)),
@@ -427,13 +431,13 @@ impl Front {
             Err(CallError::IsReply) => {
                 if !self.v4.on_reply(link, bytes, reactor.shared.life.now()) {
                     return self
-                        .records
+                        .connections
                         .close(link, "the peer replied to a call that was not sent");
                 }
                 v4::take_replies(&mut self.desk(), reactor);
             }
             Err(CallError::NotACall | CallError::Absent) => {
-                self.records.close(link, "the peer sent a record that is not a call");
+                self.connections.close(link, "the peer sent a record that is not a call");
             }
         }
     }
@@ -691,7 +695,7 @@ impl Front {
             // Replies are always within their limits, so this is a bug of this server.
             tracing::error!(%fault, "a reply to an NFS client cannot be encoded");
             release(reactor, reads);
-            return self.records.close(to.link, "a reply could not be encoded");
+            return self.connections.close(to.link, "a reply could not be encoded");
         }
         self.count_reply(reactor, &to, reads);
         match &to.seal {
@@ -709,6 +713,14 @@ impl Front {
         head: Option<&[u8]>,
         reads: &[GuestRead],
     ) {
+        let silent = Cookie::Silent.pack();
+        let cookies = reads.iter().map(|read| read.cookie.pack()).filter(|word| *word != silent);
+        if self.connections.is_rdma(link) {
+            let head = head.map(|head| (head, REPLACED_BYTES));
+            let (writer, cookies) = (&self.writer, cookies.collect());
+            let message = OutgoingMessage { head, writer, reads, cookies };
+            return self.connections.send_over_rdma(link, message);
+        }
         let memory = reactor.shared.cache.arena();
         // A read of no bytes has no payload.
         let mut payloads = reads.iter().filter(|read| read.length() > 0);
@@ -731,9 +743,7 @@ impl Front {
             bytes.into_iter().chain(payload)
         });
         let parts = head.map(Part::Bytes).into_iter().chain(parts);
-        let silent = Cookie::Silent.pack();
-        let cookies = reads.iter().map(|read| read.cookie.pack()).filter(|word| *word != silent);
-        self.records.send(link, parts, cookies);
+        self.connections.records().send(link, parts, cookies);
     }
 }
 

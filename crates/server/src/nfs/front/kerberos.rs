@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
-use dafs_dat::records::{LinkId, Part};
+use dafs_dat::records::LinkId;
 use dafs_filer::Holder;
 use dafs_gss::Protection;
 use dafs_nfs_state::limits::GSS_SEQUENCE_WINDOW;
@@ -252,7 +252,9 @@ impl Front {
     ) {
         let Some(made) = self.gss.contexts.get_for_reply(seal.context).cloned() else {
             super::release(reactor, reads);
-            return self.records.close(link, "the context of a call has ended before its reply");
+            return self
+                .connections
+                .close(link, "the context of a call has ended before its reply");
         };
         let is_plain = seal.protection == Protection::Authentication;
         if is_plain && gss::is_accepted(self.writer.bytes()) {
@@ -306,8 +308,8 @@ impl Front {
 
     fn send_whole(&mut self, link: LinkId, reply: Option<Vec<u8>>) {
         match reply {
-            Some(reply) => self.records.send(link, [Part::Bytes(&reply)], []),
-            None => self.records.close(link, "a reply could not be protected"),
+            Some(reply) => self.connections.send_whole(link, reply),
+            None => self.connections.close(link, "a reply could not be protected"),
         }
     }
 

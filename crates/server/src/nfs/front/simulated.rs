@@ -8,7 +8,7 @@ use dafs_dat::Waker;
 use dafs_dat::sim::Network;
 use dafs_types::Moment;
 
-use super::connections::connections;
+use super::connections::Connections;
 use super::{Front, NfsConfig, Shared};
 use crate::config::ServerError;
 
@@ -21,18 +21,19 @@ impl Front {
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let what = "creating the NFS interface";
-        let mut records = connections().map_err(|source| ServerError::System { what, source })?;
-        records.listen_simulated(network, port)?;
-        Ok(Self::over(records, config, None, waker, shared))
+        let connections = Connections::new();
+        let mut connections = connections.map_err(|source| ServerError::System { what, source })?;
+        connections.records().listen_simulated(network, port)?;
+        Ok(Self::over(connections, config, None, waker, shared))
     }
 
     /// Sends replies and receives calls.
     pub(in crate::nfs) fn receive_at(&mut self, now: Moment) {
-        self.records.poll_at(Duration::from_nanos(now.0));
+        self.connections.records().poll_at(Duration::from_nanos(now.0));
     }
 
     /// Returns true if there are calls or connections to handle, or replies to send.
     pub(in crate::nfs) fn is_busy(&mut self) -> bool {
-        self.records.is_busy()
+        self.connections.records().is_busy()
     }
 }

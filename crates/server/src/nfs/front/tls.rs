@@ -23,22 +23,31 @@ impl Front {
     /// connection has not started it and no call is in progress; everything else is denied.
     pub(super) fn on_tls_probe(&mut self, reactor: &mut Reactor<'_>, id: LinkId, call: &Call<'_>) {
         let Some(link) = self.link(id) else { return };
-        let (is_datagram, is_idle) = (link.is_datagram, link.waiting == 0);
+        let (is_datagram, is_idle, address) = (link.is_datagram, link.waiting == 0, link.address);
         let is_probe = call.credential.credential() == Ok(Credential::Tls)
             && call.verifier == Auth::NONE
             && call.procedure == 0;
-        if !is_probe || !is_idle || self.records.is_tls(id) {
+        if !is_probe || !is_idle || self.connections.is_tls(id) {
             calls::deny(&mut self.writer, call.xid, AuthStat::BadCred);
             return self.send(reactor, Route::plain(id), &[]);
         }
-        let Some(tls) = self.tls.as_ref().filter(|_| !is_datagram) else {
+        let is_rdma = self.connections.is_rdma(id);
+        let holder = Holder::at(address.ip().to_canonical());
+        if is_rdma && reactor.shared.entrance.may_log(holder, reactor.shared.life.now()) {
+            tracing::warn!(
+                from = %address,
+                "an NFS client asks for TLS over RDMA, which does not exist: it must mount with \
+                xprtsec=none, or with proto=tcp; sec=krb5p protects its data over RDMA, too"
+            );
+        }
+        let Some(tls) = self.tls.as_ref().filter(|_| !is_datagram && !is_rdma) else {
             // The verifier does not say STARTTLS, so the client goes on without TLS or gives up.
             calls::begin(&mut self.writer, call.xid);
             return self.send(reactor, Route::plain(id), &[]);
         };
         let verifier = Auth { flavor: flavor::NONE, body: Opaque(START_TLS) };
         calls::begin_verified(&mut self.writer, call.xid, verifier);
-        self.records.start_tls(id, tls, self.writer.bytes());
+        self.connections.start_tls(id, tls, self.writer.bytes());
     }
 
     /// Notes that a connection is protected from now on, and decides again what the client sees.
