@@ -42,6 +42,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-memory",
             "dafs-wire",
             "dafs-nfs-wire",
+            "dafs-rpcrdma",
             "dafs-nfs-state",
             "dafs-ops",
             "dafs-dat",
@@ -127,6 +128,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     // Servers of other projects, for benchmarks and tests.
     ("dafs-peers", &["dafs-memory"]),
+    // A client, for tests.
+    ("dafs-rpcrdma-client", &["dafs-memory", "dafs-nfs-wire", "dafs-dat", "dafs-rpcrdma"]),
     ("dafs-posix-suite", &[]),
     ("dafs-nfs-suite", &[]),
     ("dafs-tests", &[]),

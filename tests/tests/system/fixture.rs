@@ -131,6 +131,7 @@ pub(crate) struct Fixture {
     pub directory: tempfile::TempDir,
     addresses: Vec<Address>,
     nfs: Vec<SocketAddr>,
+    nfs_rdma: Vec<Address>,
     stopper: Stopper,
     inspector: Inspector,
     /// Replaces the access rules.
@@ -286,11 +287,12 @@ impl Fixture {
         let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();
         let nfs = server.nfs_addresses();
+        let nfs_rdma = server.nfs_rdma_addresses().to_vec();
         let (stopper, inspector) = (server.stopper(), server.inspector());
         let reloader = server.reloader();
         let thread = std::thread::spawn(move || server.run().unwrap());
         let thread = Some(thread);
-        Self { directory, addresses, nfs, stopper, inspector, reloader, thread, watch }
+        Self { directory, addresses, nfs, nfs_rdma, stopper, inspector, reloader, thread, watch }
     }
 
     /// Restarts the time limit, like [`Watch::goes_on`].
@@ -323,6 +325,11 @@ impl Fixture {
     /// Returns the address at which it serves NFS clients.
     pub(crate) fn nfs(&self) -> SocketAddr {
         *self.nfs.first().expect("the server serves NFS clients")
+    }
+
+    /// Returns the address at which it serves NFS clients over RDMA.
+    pub(crate) fn nfs_rdma(&self) -> Address {
+        self.nfs_rdma.first().expect("the server serves NFS clients over RDMA").clone()
     }
 
     /// Returns all its addresses.

@@ -32,6 +32,7 @@ mod nfs_asked;
 mod nfs_copies;
 mod nfs_floods;
 mod nfs_kerberos;
+mod nfs_rdma;
 mod nfs_restart;
 mod nfs_side;
 mod nfs_sparse;
