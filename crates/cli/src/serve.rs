@@ -384,6 +384,9 @@ fn announce(
     for address in server.nfs_addresses() {
         text.push_str(&nfs::mount_commands(arguments, address, registered.is_complete()));
     }
+    for address in server.nfs_rdma_addresses() {
+        text.push_str(&nfs::rdma_mount_command(arguments, address));
+    }
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }

@@ -341,3 +341,38 @@ fn flavors_without_an_exports_file_are_checked() {
     let error = refusal(&["--exports", file.to_str().unwrap(), "--nfs-sec", "krb5"]).unwrap();
     assert!(error.contains("--nfs-sec exclude each other"), "{error}");
 }
+
+#[test]
+fn addresses_for_rdma_are_checked_and_printed() {
+    let directory = prepare();
+    let place = directory.path();
+    let serve = |words: &[&str]| {
+        let mut command = dafs();
+        command.args(["serve", "--no-tcp", "--socket"]).arg(place.join("socket")).args(words);
+        command.arg("--state").arg(place.join("state")).arg(place.join("one"));
+        command
+    };
+    let refusal = |words: &[&str]| {
+        let output = serve(words).output().unwrap();
+        (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
+    };
+    let nfs = ["--nfs", "127.0.0.1:0", "--nfs-any-port"];
+    let error = refusal(&["--nfs-rdma", "127.0.0.1:0"]).unwrap();
+    assert!(error.contains("--nfs-rdma needs --nfs"), "{error}");
+    let error = refusal(&["--nfs", "127.0.0.1:0", "--nfs-rdma", "127.0.0.1:0"]).unwrap();
+    assert!(error.contains("--nfs-any-port"), "{error}");
+    let error = refusal(&[&nfs[..], &["--nfs-rdma", "somewhere"]].concat()).unwrap();
+    assert!(error.contains("\"somewhere\" is no address"), "{error}");
+    let tls = ["--nfs-rdma", "127.0.0.1:0", "--nfs-xprtsec", "tls"];
+    let error = refusal(&[&nfs[..], &tls].concat()).unwrap();
+    assert!(error.contains("has no TLS") && error.contains("krb5p"), "{error}");
+    assert_eq!(refusal(&[&nfs[..], &["--check", "--nfs-rdma"]].concat()), None);
+
+    let mut command = serve(&[&nfs[..], &["--nfs-rdma", "127.0.0.1:0"]].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let told: Vec<String> = lines.take(5).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(told.iter().any(|line| line.contains("proto=rdma,port=")), "{told:?}");
+}

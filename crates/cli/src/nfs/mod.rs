@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use dafs_dat::TlsServer;
+use dafs_dat::{Address, TlsServer};
 use dafs_server::{
     CompiledExports, ExportsFile, Flavor, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
     SystemLookup, TransportSecurity, export_path,
@@ -37,6 +37,14 @@ pub(crate) struct NfsTable {
         default_missing_value = USUAL
     )]
     pub listen: Option<String>,
+    /// Also serve NFS clients over RDMA at this address, by iWARP over TCP, or by an RDMA device that
+    /// has the address if it begins with `verbs:`. May be repeated. Default: port 20049 of the
+    /// addresses of --nfs. Needs --nfs, by which clients of version 3 also mount.
+    #[arg(
+        id = "nfs-rdma", long = "nfs-rdma", value_name = "ADDRESS", num_args = 0..=1,
+        default_missing_value = USUAL, value_delimiter = ','
+    )]
+    pub rdma: Vec<String>,
     /// A file in the format of exports(5): the directories to serve, and which NFS clients see
     /// them. Clients that it does not name get nothing.
     #[arg(long = "exports", value_name = "FILE")]
@@ -71,6 +79,7 @@ impl NfsTable {
     pub(crate) fn or(self, file: Self) -> Self {
         Self {
             listen: self.listen.or(file.listen),
+            rdma: if self.rdma.is_empty() { file.rdma } else { self.rdma },
             exports: self.exports.or(file.exports),
             from: if self.from.is_empty() { file.from } else { self.from },
             any_port: self.any_port || file.any_port,
@@ -118,9 +127,45 @@ pub(crate) fn config(arguments: &Arguments) -> Result<Option<NfsConfig>> {
         if table.exports.is_some() {
             bail!("--exports needs --nfs, or listen in [nfs]");
         }
+        if !table.rdma.is_empty() {
+            bail!("--nfs-rdma needs --nfs, or listen in [nfs]");
+        }
         return Ok(None);
     };
-    Ok(Some(NfsConfig::at(vec![address(text, table.exports.is_some())?])))
+    let address = address(text, table.exports.is_some())?;
+    let rdma = table.rdma.iter().map(|text| rdma_address(text, address.ip()));
+    let rdma = rdma.collect::<Result<Vec<_>>>()?;
+    if !rdma.is_empty() && asked_for(table)? != TransportSecurity::None {
+        bail!(
+            "--nfs-rdma and --nfs-xprtsec exclude each other, because NFS over RDMA has no TLS; \
+            to protect data over RDMA, use --nfs-sec krb5p"
+        );
+    }
+    let has_sys = table.sec.is_none() || flavors(table)?.contains(&Flavor::Sys);
+    if !rdma.is_empty() && table.exports.is_none() && !table.any_port && has_sys {
+        bail!(
+            "--nfs-rdma needs --nfs-any-port, or an exports file with the option insecure: clients \
+            over RDMA do not connect from ports below 1024, so they would get nothing"
+        );
+    }
+    Ok(Some(NfsConfig { rdma, ..NfsConfig::at(vec![address]) }))
+}
+
+/// Returns the address of a listener for RDMA. `usual` is the address that stands for none.
+fn rdma_address(text: &str, usual: IpAddr) -> Result<Address> {
+    if text == USUAL {
+        return Ok(Address::Tcp(SocketAddr::new(usual, RDMA_PORT)));
+    }
+    let parsed = match text.strip_prefix("verbs:") {
+        Some(device) => device.parse().map(Address::Verbs),
+        None => text.strip_prefix("tcp:").unwrap_or(text).parse().map(Address::Tcp),
+    };
+    parsed.map_err(|_| {
+        anyhow!(
+            "--nfs-rdma {text:?} is no address; write 127.0.0.1:20049, or verbs:10.0.0.1:20049 \
+            for the RDMA device that has the address 10.0.0.1"
+        )
+    })
 }
 
 /// Returns the address to listen on.
@@ -258,17 +303,7 @@ pub(crate) fn mount_commands(
     address: SocketAddr,
     has_rpcbind: bool,
 ) -> String {
-    let all = checks::all(arguments);
-    let first = all.first().map(|export| export_path(&export.name, all.len()));
-    let path = first.unwrap_or_else(|| "/".into());
-    let path = path.display();
-    let host = match address.ip() {
-        ip if ip.is_unspecified() => {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
-        }
-        IpAddr::V6(ip) => format!("[{ip}]"),
-        IpAddr::V4(ip) => ip.to_string(),
-    };
+    let (host, path) = mounted(arguments, address.ip());
     let port = address.port();
     let security = mount_security(&arguments.nfs);
     let usual = if port == PORT { String::new() } else { format!(",port={port}") };
@@ -300,8 +335,36 @@ fn mount_security(table: &NfsTable) -> String {
     transport + &flavor
 }
 
+/// Returns the command with which clients mount an export over RDMA.
+pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> String {
+    let (Address::Tcp(address) | Address::Verbs(address)) = address else { return String::new() };
+    let (host, path) = mounted(arguments, address.ip());
+    let security = mount_security(&arguments.nfs);
+    let port = address.port();
+    format!(
+        "nfs over RDMA: mount -t nfs -o vers=4.2,proto=rdma,port={port}{security} {host}:{path} DIR\n"
+    )
+}
+
+/// Returns the host and the path of an export for mount commands.
+fn mounted(arguments: &Arguments, address: IpAddr) -> (String, String) {
+    let all = checks::all(arguments);
+    let first = all.first().map(|export| export_path(&export.name, all.len()));
+    let path = first.unwrap_or_else(|| "/".into());
+    let host = match address {
+        ip if ip.is_unspecified() => {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        }
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    (host, path.display().to_string())
+}
+
 /// The usual port of NFS.
 pub(crate) const PORT: u16 = 2049;
+/// The usual port of NFS over RDMA.
+const RDMA_PORT: u16 = 20049;
 /// The value that stands for the usual address.
 const USUAL: &str = "usual";
 /// The maximum length of an exports file in bytes.
