@@ -685,8 +685,10 @@ fn count_down(counts: &mut HashMap<IpAddr, usize>, address: IpAddr) {
     }
 }
 
-/// Returns the address for which connections are counted.
-fn network_of(address: IpAddr) -> IpAddr {
+/// Returns the address for which connections are counted: all addresses of an IPv6 network with a
+/// prefix of 64 bits count as one.
+#[must_use]
+pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

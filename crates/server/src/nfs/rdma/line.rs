@@ -70,7 +70,6 @@ pub(super) struct Outgoing {
 enum Pending {
     Send(SendId),
     Read(Read),
-    Write,
 }
 
 /// An event of a connection.
@@ -143,12 +142,18 @@ impl Line {
 
     /// Takes the end of a work request.
     pub(super) fn complete(&mut self, ended: &Completion, now: Moment) {
-        let Some(pending) = self.pending.remove(&ended.cookie) else { return };
-        match (pending, ended.status) {
-            (Pending::Send(send), CompletionStatus::Success) => self.machine.sent(send, now),
-            (Pending::Read(read), CompletionStatus::Success) => self.end_read(&read, now),
-            (Pending::Write, CompletionStatus::Success) => {}
-            (_, CompletionStatus::Failed | CompletionStatus::Flushed) => self.machine.failed(),
+        let pending = self.pending.remove(&ended.cookie);
+        match ended.status {
+            CompletionStatus::Success => {}
+            CompletionStatus::Failed => return self.machine.failed(),
+            // The end of the connection follows.
+            CompletionStatus::Flushed => return,
+        }
+        match pending {
+            Some(Pending::Send(send)) => self.machine.sent(send, now),
+            Some(Pending::Read(read)) => self.end_read(&read, now),
+            // An RDMA write, or a receive.
+            None => {}
         }
     }
 
@@ -347,9 +352,9 @@ impl Line {
             }
             Source::Item { index, start, length } => outgoing.pieces(index, start, length),
         };
-        let cookie = self.cookie(Pending::Write);
+        // The completion of the Send that follows says that the write has succeeded, too.
         let (endpoint, to) = (self.endpoint, remote_of(write.to));
-        let posted = common.interface.post_rdma_write(endpoint, cookie, &local, to, Signal::Always);
+        let posted = common.interface.post_rdma_write(endpoint, 0, &local, to, Signal::OnError);
         posted.map_err(|error| error.to_string())
     }
 

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use dafs_dat::records::{LinkId, RecordEvent, Records};
+use dafs_dat::records::{LinkId, RecordEvent, Records, network_of};
 use dafs_dat::{
     Address, AddressError, Domain, EndpointConfig, EndpointId, Event, Inbox, InterfaceConfig,
     LocalSegment, PendingId, Region, ServingInterface, WaitPolicy,
@@ -173,7 +173,7 @@ impl Rdma {
         };
         let data = machine.private_data().encode();
         let endpoint = interface.accept(pending, DOMAIN, &endpoint_config, &data);
-        let mut line = Line::new(endpoint, open.host, machine, inbox);
+        let mut line = Line::new(endpoint, network_of(open.host), machine, inbox);
         line.post_receives(interface);
         open.state = State::Open(Box::new(line));
         own(owners, endpoint, link);
@@ -372,9 +372,9 @@ impl Rdma {
         records: &mut Records,
     ) {
         let host = address.ip();
-        let Some(id) = records.reserve(host) else {
-            return self.interface.reject(pending, &[]);
-        };
+        let of_host = self.links.iter().flatten().filter(|open| open.is_of(host)).count();
+        let id = (of_host < CONNECTIONS_PER_HOST_MAX).then(|| records.reserve(host)).flatten();
+        let Some(id) = id else { return self.interface.reject(pending, &[]) };
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
@@ -437,6 +437,11 @@ impl Rdma {
 }
 
 impl RdmaLink {
+    /// Returns true if the client is this host, or one of the same IPv6 network.
+    fn is_of(&self, host: IpAddr) -> bool {
+        network_of(self.host) == network_of(host)
+    }
+
     fn unsent(&self) -> u64 {
         match &self.state {
             State::Open(line) => line.unsent(),
@@ -537,8 +542,10 @@ impl From<RdmaError> for ServerError {
 const DOMAIN: Domain = Domain(0);
 /// The direction of a call, in the second word of a message.
 const CALL: u32 = 0;
-/// The maximum number of connections.
+/// The maximum number of connections, of which each has 350 KB of memory for received messages.
 const CONNECTIONS_MAX: usize = 1024;
+/// The maximum number of connections of one host.
+const CONNECTIONS_PER_HOST_MAX: usize = 256;
 /// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
 const CALL_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of work requests of a connection that have not completed.
