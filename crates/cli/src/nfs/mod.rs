@@ -37,8 +37,8 @@ pub(crate) struct NfsTable {
         default_missing_value = USUAL
     )]
     pub listen: Option<String>,
-    /// Also serve NFS clients over RDMA at this address, by iWARP over TCP, or by an RDMA device that
-    /// has the address if it begins with `verbs:`. May be repeated. Default: port 20049 of the
+    /// Also serve NFS clients over RDMA at this address: by iWARP over TCP, or by an RDMA device
+    /// that has the address if it begins with `verbs:`. May be repeated. Default: port 20049 of the
     /// addresses of --nfs. Needs --nfs, by which clients of version 3 also mount.
     #[arg(
         id = "nfs-rdma", long = "nfs-rdma", value_name = "ADDRESS", num_args = 0..=1,
@@ -89,8 +89,14 @@ impl NfsTable {
         }
     }
 
-    /// Reads the exports file, if there is one.
+    /// Checks the options, and reads the exports file, if there is one.
     pub(crate) fn read(&mut self) -> Result<()> {
+        if !self.rdma.is_empty() && asked_for(self)? != TransportSecurity::None {
+            bail!(
+                "--nfs-rdma and --nfs-xprtsec exclude each other, because NFS over RDMA has no \
+                TLS; to protect data over RDMA, use --nfs-sec krb5p"
+            );
+        }
         let Some(path) = &self.exports else { return Ok(()) };
         let is_protected = self.xprtsec.is_some() || self.sec.is_some();
         if !self.from.is_empty() || self.any_port || is_protected {
@@ -135,12 +141,6 @@ pub(crate) fn config(arguments: &Arguments) -> Result<Option<NfsConfig>> {
     let address = address(text, table.exports.is_some())?;
     let rdma = table.rdma.iter().map(|text| rdma_address(text, address.ip()));
     let rdma = rdma.collect::<Result<Vec<_>>>()?;
-    if !rdma.is_empty() && asked_for(table)? != TransportSecurity::None {
-        bail!(
-            "--nfs-rdma and --nfs-xprtsec exclude each other, because NFS over RDMA has no TLS; \
-            to protect data over RDMA, use --nfs-sec krb5p"
-        );
-    }
     let has_sys = table.sec.is_none() || flavors(table)?.contains(&Flavor::Sys);
     if !rdma.is_empty() && table.exports.is_none() && !table.any_port && has_sys {
         bail!(
@@ -342,7 +342,8 @@ pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> St
     let security = mount_security(&arguments.nfs);
     let port = address.port();
     format!(
-        "nfs over RDMA: mount -t nfs -o vers=4.2,proto=rdma,port={port}{security} {host}:{path} DIR\n"
+        "nfs over RDMA: mount -t nfs -o vers=4.2,proto=rdma,port={port}{security} \
+         {host}:{path} DIR\n"
     )
 }
 
