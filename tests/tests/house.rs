@@ -29,6 +29,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-sessions", &["dafs-base", "dafs-types", "dafs-wire", "dafs-filer"]),
     ("dafs-nfs-state", &["dafs-base", "dafs-types"]),
     ("dafs-rpcrdma", &["dafs-types", "dafs-nfs-wire"]),
+    // A client for tests and benchmarks.
+    ("dafs-rpcrdma-client", &["dafs-memory", "dafs-nfs-wire", "dafs-dat", "dafs-rpcrdma"]),
     (
         "dafs-files",
         &["dafs-types", "dafs-memory", "dafs-ops", "dafs-filer", "dafs-store", "dafs-journal"],
@@ -83,6 +85,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-server",
             "dafs-client",
             "dafs-peers",
+            "dafs-rpcrdma-client",
         ],
     ),
     ("dafs-watch", &["dafs-types", "dafs-wire", "dafs-filer", "dafs-sessions", "dafs-server"]),
@@ -128,8 +131,6 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     // Servers of other projects, for benchmarks and tests.
     ("dafs-peers", &["dafs-memory"]),
-    // A client, for tests.
-    ("dafs-rpcrdma-client", &["dafs-memory", "dafs-nfs-wire", "dafs-dat", "dafs-rpcrdma"]),
     ("dafs-posix-suite", &[]),
     ("dafs-nfs-suite", &[]),
     ("dafs-tests", &[]),

@@ -55,6 +55,14 @@ pub enum Received {
     Ended(String),
 }
 
+/// How replies are returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replies {
+    Whole,
+    /// Without the data in Write chunks.
+    WithoutData,
+}
+
 /// The reason why a client could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -260,9 +268,18 @@ impl Connection {
 
     /// Returns what has arrived; waits for it for this time. Returns `None` if nothing has arrived.
     pub fn receive(&mut self, timeout: Duration) -> Option<Received> {
+        self.receive_as(Replies::Whole, timeout)
+    }
+
+    /// Does the same, but leaves the data in Write chunks where it is: replies are without it.
+    pub fn receive_without_data(&mut self, timeout: Duration) -> Option<Received> {
+        self.receive_as(Replies::WithoutData, timeout)
+    }
+
+    fn receive_as(&mut self, replies: Replies, timeout: Duration) -> Option<Received> {
         let until = Instant::now() + timeout;
         loop {
-            match self.next() {
+            match self.next(replies) {
                 Some(received) => return Some(received),
                 None => {
                     let left = until.saturating_duration_since(Instant::now());
@@ -289,15 +306,15 @@ impl Connection {
 
     /// Returns what has arrived, without waiting.
     pub fn poll(&mut self) -> Option<Received> {
-        if let Some(received) = self.next() {
+        if let Some(received) = self.next(Replies::Whole) {
             return Some(received);
         }
         self.interface.poll();
-        self.next()
+        self.next(Replies::Whole)
     }
 
     /// Returns the next thing among the events of the interface.
-    fn next(&mut self) -> Option<Received> {
+    fn next(&mut self, replies: Replies) -> Option<Received> {
         loop {
             let first = self.interface.first_completion();
             let receive = first.filter(|ended| ended.operation == Operation::Receive);
@@ -309,7 +326,7 @@ impl Connection {
                 let event = self.client.receive(slot.message(length), handle);
                 self.inbox.give_back(slot);
                 self.inbox.post(&mut self.interface, self.endpoint);
-                match self.on_message(event) {
+                match self.on_message(event, replies) {
                     Some(received) => return Some(received),
                     None => continue,
                 }
@@ -321,14 +338,17 @@ impl Connection {
         }
     }
 
-    fn on_message(&mut self, event: client::Event) -> Option<Received> {
+    fn on_message(&mut self, event: client::Event, replies: Replies) -> Option<Received> {
         match event {
             client::Event::Reply(reply) => {
                 let call = self.calls.remove(&reply.xid.0)?;
-                let whole = whole_reply(&reply, &call);
+                let message = match replies {
+                    Replies::Whole => whole_reply(&reply, &call),
+                    Replies::WithoutData => message_of(&reply, &call),
+                };
                 self.give_back(call);
-                Some(match whole {
-                    Some(whole) => Received::Reply(whole),
+                Some(match message {
+                    Some(message) => Received::Reply(message),
                     None => Received::Failed(reply.xid.0, Failure::Lists),
                 })
             }
@@ -357,14 +377,19 @@ impl Connection {
     }
 }
 
+/// Returns a reply without the data of its Write chunks. `None` if there is none.
+fn message_of(reply: &client::Reply, call: &Call) -> Option<Vec<u8>> {
+    match (&reply.rpc, &call.reply) {
+        (Some(rpc), _) => Some(rpc.clone()),
+        (None, Some(buffer)) => Some(buffer.read(usize::try_from(reply.reply_bytes).ok()?)),
+        (None, None) => None,
+    }
+}
+
 /// Returns a whole reply, with the data of its Write chunks. `None` if its chunks do not belong to
 /// its results.
 fn whole_reply(reply: &client::Reply, call: &Call) -> Option<Vec<u8>> {
-    let message = match (&reply.rpc, &call.reply) {
-        (Some(rpc), _) => rpc.clone(),
-        (None, Some(buffer)) => buffer.read(usize::try_from(reply.reply_bytes).ok()?),
-        (None, None) => return None,
-    };
+    let message = message_of(reply, call)?;
     let Some(target) = &call.target else { return Some(message) };
     if reply.written.iter().all(|bytes| *bytes == 0) {
         return Some(message);

@@ -1,13 +1,15 @@
 //! `dafs bench nfs`: compares this server with nfs-ganesha. The same NFS client uses both.
 
 use std::io::stdout;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use dafs_bench::{NfsOptions, compare_nfs};
+use dafs_bench::{NfsOptions, NfsRdmaOptions, compare_nfs, compare_nfs_rdma};
+use dafs_dat::Address;
+use serde::Serialize;
 
 use super::medium::memory;
 use crate::child_server::{ANY_PORT, ChildServer, Pass};
@@ -28,6 +30,10 @@ pub(super) struct Arguments {
     /// Measure only this server, and not nfs-ganesha.
     #[arg(long)]
     alone: bool,
+    /// Compare READ of NFS over RDMA with direct reads of DAFS, both over iWARP and by clients of
+    /// this project, instead of servers.
+    #[arg(long, conflicts_with = "alone")]
+    rdma: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
@@ -37,22 +43,47 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     std::fs::create_dir(&directory).context("making the directory to serve")?;
     let (port, pass) = (free_port()?, Pass::new()?);
     let address = format!("127.0.0.1:{port}");
-    let more = ["--nfs", &address, "--nfs-any-port"];
+    let mut more = vec!["--nfs", &address, "--nfs-any-port"];
+    let rdma = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let rdma_address = rdma.to_string();
+    if arguments.rdma {
+        more.extend(["--nfs-rdma", &rdma_address]);
+    }
     let exports = [directory.as_os_str()];
     warn_of_any_port();
     let own = ChildServer::start_at(ANY_PORT, 1, scratch.path(), &exports, &more, &pass)?;
+    let round = Duration::from_secs_f64(arguments.seconds);
+    if arguments.rdma {
+        let dafs = own.addresses.iter().find(|address| matches!(address, Address::Tcp(_)));
+        let options = NfsRdmaOptions {
+            directory,
+            rdma: Address::Tcp(rdma),
+            dafs: dafs.context("the server has no address of TCP")?.clone(),
+            session: pass.options(),
+            rounds: arguments.rounds,
+            round,
+        };
+        let rows = compare_nfs_rdma(&mut stdout(), &options)?;
+        own.stop()?;
+        return keep(arguments, &rows);
+    }
     let options = NfsOptions {
         directory,
         port,
         process: own.process(),
         rounds: arguments.rounds,
-        round: Duration::from_secs_f64(arguments.seconds),
+        round,
         is_alone: arguments.alone,
     };
     let rows = compare_nfs(&mut stdout(), &options)?;
     own.stop()?;
+    keep(arguments, &rows)
+}
+
+/// Writes the results into the file that was asked for.
+fn keep(arguments: &Arguments, rows: &impl Serialize) -> Result<()> {
     if let Some(path) = &arguments.output {
-        let text = serde_json::to_string_pretty(&rows)?;
+        let text = serde_json::to_string_pretty(rows)?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
