@@ -70,6 +70,15 @@ nfs-4.2-files nfs_files 4.2
 nfs-4.2-work nfs_work 4.2
 nfs-4.2-shared nfs_shared 4.2
 nfs-4.2-killed nfs_killed 4.2 lenient
+nfs-rdma-3-files over_siw nfs_files 3
+nfs-rdma-3-killed over_siw nfs_killed 3
+nfs-rdma-4.1-files over_siw nfs_files 4.1
+nfs-rdma-4.1-killed over_siw nfs_killed 4.1 lenient
+nfs-rdma-4.2-files over_siw nfs_files 4.2
+nfs-rdma-4.2-shared over_siw nfs_shared 4.2
+nfs-rdma-3-roce nfs_roce 3
+nfs-rdma-4.1-roce nfs_roce 4.1
+nfs-rdma-4.2-roce nfs_roce 4.2
 END
 }
 
