@@ -159,8 +159,8 @@ impl Files<'_> {
         };
         changes.size = None;
         // A cached file that no client has open has no descriptor to set a size with, so it is
-        // opened here.
-        let borrowed = state == StateId::ANONYMOUS;
+        // opened here. The holder of a delegation may have closed it.
+        let borrowed = self.opened.record(state).is_none();
         let file = match borrowed {
             true => self.borrow_file(by, handle, ShareAccess::Write)?.file,
             false => file,

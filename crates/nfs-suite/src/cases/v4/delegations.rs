@@ -5,6 +5,7 @@ use anyhow::{Result, bail, ensure};
 use super::v41;
 use crate::bench::{Bench, same};
 use crate::fault::Fault;
+use crate::nfs4::attributes::SIZE;
 use crate::nfs4::callback::{self, Callback};
 use crate::nfs4::ops::{self, Claim, How, Op, share};
 use crate::nfs4::results::Delegation;
@@ -128,6 +129,16 @@ pub(super) const CASES: &[Case] = &[
         let (opened, _) = s.open("o", (share::READ | share::WANT_READ, 0), &How::Open, "f")?;
         let is_none = matches!(opened.delegation, Delegation::None | Delegation::Refused(_));
         ensure!(is_none, "the delegation is {:?}", opened.delegation);
+        Ok(())
+    }),
+    v41("the holder of a delegation to write sets the size by it after its open is closed", |b| {
+        let mut holder = Delegate::new(b, share::READ | share::WRITE)?;
+        let (fh, open, state) = (holder.fh.clone(), holder.open, holder.state);
+        let data = vec![7; 100_000];
+        holder.s.ok(&[ops::putfh(&fh), ops::write(state, 0, 0, &data)])?;
+        holder.s.ok(&[ops::putfh(&fh), ops::close(open)])?;
+        let size = ops::setattr(state, &Set::new().size(5));
+        holder.s.ok(&[ops::putfh(&fh), size, ops::getattr(&[SIZE])])?;
         Ok(())
     }),
     v41("DELEGRETURN ends a delegation", |b| {
