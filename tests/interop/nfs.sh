@@ -179,7 +179,8 @@ nfs_roce() {
             --nfs-from "$test_address" --nfs-rdma "verbs:$test_address:$captured_port" -- dafs ||
         return
     nfs_mount /mnt && nfs_at guest tree /mnt/up "$tree_files" || return
-    nfs_transport=tcp captured_port=$nfs_port
+    # Two mounts of version 4 would use one connection, because they find that their servers are one.
+    nfs_transport=tcp captured_port=$nfs_port nfs_version=3
     nfs_mount /other nosharecache && nfs_at guest tree /other/down "$tree_files" || return
     nfs_at guest forget
     for name in up down; do
