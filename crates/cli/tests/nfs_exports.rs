@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use dafs_nfs_suite::fault::Fault;
 use dafs_nfs_suite::mount::Mount;
@@ -311,22 +311,26 @@ fn the_server_prints_the_mount_commands_and_refuses_dangerous_files() {
     assert!(error.contains("the exports file"), "{error}");
 }
 
+/// Returns a command that serves the directory `one` with these options.
+fn serve_one(place: &Path, words: &[&str]) -> Command {
+    let mut command = dafs();
+    command.args(["serve", "--no-tcp", "--socket"]).arg(place.join("socket")).args(words);
+    command.arg("--state").arg(place.join("state")).arg(place.join("one"));
+    command
+}
+
+/// Returns the error of a command. `None` if it succeeds.
+fn refusal_of(mut command: Command) -> Option<String> {
+    let output = command.output().unwrap();
+    (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
+}
+
 #[test]
 fn flavors_without_an_exports_file_are_checked() {
     let directory = prepare();
     let place = directory.path();
-    let refusal = |words: &[&str]| {
-        let mut command = dafs();
-        command.args(["serve", "--nfs", "127.0.0.1:0", "--no-tcp", "--socket"]);
-        command
-            .arg(place.join("socket"))
-            .args(words)
-            .arg("--state")
-            .arg(place.join("state"))
-            .arg(place.join("one"));
-        let output = command.output().unwrap();
-        (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
-    };
+    let nfs = ["--nfs", "127.0.0.1:0"];
+    let refusal = |words: &[&str]| refusal_of(serve_one(place, &[&nfs[..], words].concat()));
     assert_eq!(refusal(&["--check", "--nfs-sec", "sys"]), None);
     let error = refusal(&["--nfs-sec", "krb5p:null"]).unwrap();
     assert!(error.contains("--nfs-sec") && error.contains("\"null\" is no flavor"), "{error}");
@@ -346,16 +350,7 @@ fn flavors_without_an_exports_file_are_checked() {
 fn addresses_for_rdma_are_checked_and_printed() {
     let directory = prepare();
     let place = directory.path();
-    let serve = |words: &[&str]| {
-        let mut command = dafs();
-        command.args(["serve", "--no-tcp", "--socket"]).arg(place.join("socket")).args(words);
-        command.arg("--state").arg(place.join("state")).arg(place.join("one"));
-        command
-    };
-    let refusal = |words: &[&str]| {
-        let output = serve(words).output().unwrap();
-        (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
-    };
+    let refusal = |words: &[&str]| refusal_of(serve_one(place, words));
     let nfs = ["--nfs", "127.0.0.1:0", "--nfs-any-port"];
     let error = refusal(&["--nfs-rdma", "127.0.0.1:0"]).unwrap();
     assert!(error.contains("--nfs-rdma needs --nfs"), "{error}");
@@ -368,7 +363,7 @@ fn addresses_for_rdma_are_checked_and_printed() {
     assert!(error.contains("has no TLS") && error.contains("krb5p"), "{error}");
     assert_eq!(refusal(&[&nfs[..], &["--check", "--nfs-rdma"]].concat()), None);
 
-    let mut command = serve(&[&nfs[..], &["--nfs-rdma", "127.0.0.1:0"]].concat());
+    let mut command = serve_one(place, &[&nfs[..], &["--nfs-rdma", "127.0.0.1:0"]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let told: Vec<String> = lines.take(5).collect();
