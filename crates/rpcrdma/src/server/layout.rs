@@ -120,11 +120,16 @@ impl IncomingCall {
     /// If `fetched` is shorter than [`IncomingCall::fetched_bytes`].
     #[must_use]
     pub fn assemble(&self, fetched: &[u8]) -> Vec<u8> {
+        self.assemble_from(|range, call| call.extend_from_slice(&fetched[range]))
+    }
+
+    /// Does the same with a buffer from which `fetch` appends a range to the call.
+    pub fn assemble_from(&self, mut fetch: impl FnMut(Range<usize>, &mut Vec<u8>)) -> Vec<u8> {
         let mut call = Vec::with_capacity(self.length());
         for piece in self.pieces() {
             match piece {
                 Piece::Inline(range) => call.extend_from_slice(&self.inline()[range.clone()]),
-                Piece::Fetched(range) => call.extend_from_slice(&fetched[range.clone()]),
+                Piece::Fetched(range) => fetch(range.clone(), &mut call),
                 Piece::Zeros(count) => call.resize(call.len() + count, 0),
             }
         }

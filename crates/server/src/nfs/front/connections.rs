@@ -11,7 +11,6 @@ use std::time::Duration;
 use dafs_dat::TlsServer;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_memory::Memory;
-use dafs_types::Moment;
 
 use crate::config::ServerError;
 use crate::nfs::config::NfsConfig;
@@ -116,11 +115,10 @@ impl Connections {
     }
 
     /// Returns the connections over RDMA if a connection is one of them.
-    fn over_rdma(&mut self, link: LinkId) -> Option<(&mut Rdma, &mut Records, Moment)> {
+    fn over_rdma(&mut self, link: LinkId) -> Option<(&mut Rdma, &mut Records)> {
         let Self { records, rdma } = self;
         let rdma = rdma.as_mut().filter(|rdma| rdma.has(link))?;
-        let now = Moment(u64::try_from(records.now().as_nanos()).unwrap_or(u64::MAX));
-        Some((rdma, records, now))
+        Some((rdma, records))
     }
 
     /// Returns true if a connection uses RDMA.
@@ -132,7 +130,7 @@ impl Connections {
     /// only the beginnings. A connection over RDMA is accepted only for a client that is let in.
     pub(super) fn let_in(&mut self, link: LinkId, is_let_in: bool) {
         match self.over_rdma(link) {
-            Some((rdma, records, _)) if is_let_in => rdma.admit(link, records),
+            Some((rdma, records)) if is_let_in => rdma.admit(link, records),
             Some(_) => {}
             None => {
                 let kept = if is_let_in { RECORD_BYTES_MAX } else { STRANGER_BYTES_MAX };
@@ -144,22 +142,22 @@ impl Connections {
     /// Stops passing on the calls of a connection, or starts again.
     pub(super) fn set_paused(&mut self, link: LinkId, is_paused: bool) {
         match self.over_rdma(link) {
-            Some((rdma, ..)) => rdma.set_paused(link, is_paused),
+            Some((rdma, _)) => rdma.set_paused(link, is_paused),
             None => self.records.set_paused(link, is_paused),
         }
     }
 
     /// Sends a reply or a callback, of which some data may be in the cache.
     pub(super) fn send_over_rdma(&mut self, link: LinkId, message: OutgoingMessage<'_>) {
-        if let Some((rdma, records, now)) = self.over_rdma(link) {
-            rdma.send(link, message, now, records);
+        if let Some((rdma, records)) = self.over_rdma(link) {
+            rdma.send(link, message, records);
         }
     }
 
     /// Sends a reply that has no data apart from its bytes.
     pub(super) fn send_whole(&mut self, link: LinkId, reply: Vec<u8>) {
         match self.over_rdma(link) {
-            Some((rdma, records, now)) => rdma.send_whole(link, reply, now, records),
+            Some((rdma, records)) => rdma.send_whole(link, reply, records),
             None => self.records.send(link, [Part::Bytes(&reply)], []),
         }
     }
@@ -188,7 +186,7 @@ impl Connections {
     /// Closes a connection.
     pub(super) fn close(&mut self, link: LinkId, reason: &'static str) {
         match self.over_rdma(link) {
-            Some((rdma, records, _)) => rdma.close((link, reason), records),
+            Some((rdma, records)) => rdma.close((link, reason), records),
             None => self.records.close(link, reason),
         }
     }

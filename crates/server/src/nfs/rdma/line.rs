@@ -18,7 +18,7 @@ use dafs_nfs_wire::xdr::Reader;
 use dafs_rpcrdma::binding;
 use dafs_rpcrdma::header::{Segment, Xid};
 use dafs_rpcrdma::server::{
-    Action, CallId, Connection, EndReason, IncomingCall, Item, Piece, RPC_BYTES_MIN, Read, Reply,
+    Action, CallId, Connection, EndReason, IncomingCall, Item, RPC_BYTES_MIN, Read, Reply,
     ReplyFault, Send, SendId, Source, Write,
 };
 use dafs_types::Moment;
@@ -257,7 +257,12 @@ impl Line {
     /// Passes on a call, or refuses it if its chunks contain data that must not be in chunks.
     fn pass_on(&mut self, call: &IncomingCall, common: &mut Common<'_>) {
         let buffer = self.calls.entry(call.id).or_default().buffer.take();
-        let whole = assemble(call, buffer.as_ref());
+        let whole = call.assemble_from(|range, whole| {
+            // A call without a buffer has nothing to fetch.
+            if let Some(buffer) = &buffer {
+                buffer.append_to(whole, range.start, range.len());
+            }
+        });
         if let Some(buffer) = buffer {
             common.buffers.give_back(common.interface, buffer);
         }
@@ -437,23 +442,6 @@ impl Outgoing {
 /// Returns true if an item has bytes outside of the encoded reply.
 fn is_loaned(item: &Item) -> bool {
     item.is_outside && item.length > 0
-}
-
-/// Returns a copy of a whole call.
-fn assemble(call: &IncomingCall, buffer: Option<&Buffer>) -> Vec<u8> {
-    let mut whole = Vec::with_capacity(call.length());
-    for piece in call.pieces() {
-        match (piece, buffer) {
-            (Piece::Inline(range), _) => whole.extend_from_slice(&call.inline()[range.clone()]),
-            (Piece::Fetched(range), Some(buffer)) => {
-                buffer.append_to(&mut whole, range.start, range.len());
-            }
-            // Without a buffer there is nothing to fetch.
-            (Piece::Fetched(_), None) => {}
-            (Piece::Zeros(count), _) => whole.resize(whole.len() + count, 0),
-        }
-    }
-    whole
 }
 
 fn remote_of(segment: Segment) -> RemoteSegment {

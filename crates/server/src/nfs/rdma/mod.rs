@@ -203,10 +203,9 @@ impl Rdma {
         &mut self,
         link: LinkId,
         message: OutgoingMessage<'_>,
-        now: Moment,
         records: &mut Records,
     ) {
-        let cache = self.cache;
+        let (cache, now) = (self.cache, moment(records));
         let Some(State::Open(line)) = find(&mut self.links, link).map(|open| &mut open.state)
         else {
             return self.report_sent(message.cookies);
@@ -234,13 +233,8 @@ impl Rdma {
     }
 
     /// Sends a reply that has no data apart from its bytes.
-    pub(super) fn send_whole(
-        &mut self,
-        link: LinkId,
-        bytes: Vec<u8>,
-        now: Moment,
-        records: &mut Records,
-    ) {
+    pub(super) fn send_whole(&mut self, link: LinkId, bytes: Vec<u8>, records: &mut Records) {
+        let now = moment(records);
         let open = find(&mut self.links, link).map(|open| &mut open.state);
         let (Some(State::Open(line)), Some(xid)) = (open, word(&bytes, 0)) else { return };
         let cookies = line.reply(xid, Outgoing { bytes, ..Outgoing::default() }, now);
