@@ -5,17 +5,7 @@ use dafs_rpcrdma::header::{
     encode,
 };
 
-/// Returns the bytes of hexadecimal digits. The rest of a line after `;` is a comment.
-fn hex(text: &str) -> Vec<u8> {
-    let digits: String = text
-        .lines()
-        .filter_map(|line| line.split(';').next())
-        .flat_map(str::chars)
-        .filter(|character| !character.is_whitespace())
-        .collect();
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
-}
+use crate::common::hex;
 
 #[track_caller]
 fn same(bytes: &[u8], credits: u32, body: Body<'_>) {

@@ -11,3 +11,4 @@ mod ends;
 mod hostile;
 mod malformed;
 mod round_trip;
+mod vectors;

@@ -13,6 +13,18 @@ use dafs_rpcrdma::server::{
 };
 use dafs_types::Moment;
 
+/// Returns the bytes of hexadecimal digits. The rest of a line after `;` is a comment.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: String = text
+        .lines()
+        .filter_map(|line| line.split(';').next())
+        .flat_map(str::chars)
+        .filter(|character| !character.is_whitespace())
+        .collect();
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
 /// The registered memory of a client, by handle.
 #[derive(Default)]
 pub(crate) struct Memory {
