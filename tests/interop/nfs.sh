@@ -1,4 +1,5 @@
-# The rows of NFS: the guest's kernel mounts what our server on this host serves. Sourced.
+# The rows of NFS: the guest's kernel mounts what our server serves, on this host or, in some rows,
+# in the guest. Sourced.
 #
 # DAFS_INTEROP_NFS=full does what takes an hour in an emulated guest: a clone of 10,000 files, ten
 # ends of the server. Without it the same is done with less.
@@ -12,8 +13,11 @@ esac
 served=$cache/dafs/export
 # What mounts use: tcp or rdma.
 nfs_transport=tcp
-# The address of the server.
+# Where the server and the DAFS client of a row run: host or guest.
+nfs_side=host
+# The address of the server, and the one that its clients come from.
 nfs_address=$host_address
+nfs_from=$guest_address
 # Between two ends of the server, so many changes are done.
 changes_between=30
 
@@ -35,23 +39,23 @@ nfs_at() {
 nfs_serve() {
     nfs_version=$1
     nfs_port=$((port + 1000))
-    url=dafs://$host_address:$port
-    flags=(--tcp "$host_address:$port" --nfs "$host_address:$nfs_port" --nfs-from "$guest_address")
+    url=dafs://$nfs_address:$port
+    flags=(--tcp "$nfs_address:$port" --nfs "$nfs_address:$nfs_port" --nfs-from "$nfs_from")
     captured_port=$nfs_port
     if [ "$nfs_transport" = rdma ]; then
         captured_port=$((port + 2000))
         # Clients over RDMA have any port.
-        flags+=(--nfs-rdma "$host_address:$captured_port" --nfs-any-port)
+        flags+=(--nfs-rdma "${nfs_listener:-$nfs_address}:$captured_port" --nfs-any-port)
     fi
     # What a row that failed has left.
     guest "umount() { busybox umount -f -l \$1; }
         sed -n 's#^[^ ]* \(/tools/[mo][^ ]*\) nfs.*#\1#p' /proc/mounts | tac |
             while read -r place; do umount \$place; done"
     [ ! -e "$cache/dafs/serve.process" ] || at host crash 2>/dev/null
-    at host clear && nfs_start
+    at "$nfs_side" clear && nfs_start
 }
 
-nfs_start() { at host serve "${flags[@]}" -- dafs; }
+nfs_start() { at "$nfs_side" serve "${flags[@]}" -- dafs; }
 
 # nfs_mount DIRECTORY [OPTIONS [PATH]]: mounts in the guest. 77 if the server does not have the version.
 nfs_mount() {
@@ -73,8 +77,8 @@ nfs_unmount() { tools umount "$1"; }
 
 # Ends the server. It must have nothing to complain of.
 nfs_end() {
-    at host stop || return
-    ! grep -E 'ERROR|panicked' "$cache/dafs/serve.log"
+    at "$nfs_side" stop || return
+    ! at "$nfs_side" run cat serve.log | grep -E 'ERROR|panicked'
 }
 
 # Whether the guest may be given any owner, which it may not if the server's user is not root.
@@ -133,15 +137,16 @@ nfs_below_the_root() {
 
 capture_begin() {
     captured=$logs/nfs-$nfs_version.pcap
-    tcpdump -B 65536 -U -n -i "$bridge" -w "$captured" tcp port "$captured_port" \
+    tcpdump --immediate-mode -B 65536 -U -n -i "$bridge" -w "$captured" tcp port "$captured_port" \
         >"$logs/tcpdump" 2>&1 &
-    capture=$!
+    # Not the capture of `run_row`, which captures the rows over siw, too.
+    nfs_capture=$!
     until grep -q listening "$logs/tcpdump"; do sleep 0.05; done
 }
 
 capture_end() {
-    kill "$capture"
-    wait "$capture" || true
+    kill "$nfs_capture"
+    wait "$nfs_capture" || true
 }
 
 # Whether tshark reads all calls and replies without complaint.
@@ -160,37 +165,6 @@ nfs_decodes() {
     calls=$(tshark "${read[@]}" -Y "$what" -T fields -e frame.number 2>>"$logs/tshark" | wc -l)
     echo "$calls packets of $what decode"
     [ "$calls" -gt 100 ]
-}
-
-# Does a row over RDMA: the guest's kernel uses iWARP (siw), and our server plain sockets.
-over_siw() {
-    nfs_transport=rdma
-    guest_device siw eth0 && guest "modprobe rpcrdma" && "$@"
-}
-
-# Over RoCE, with verbs at both ends, which are in the guest. What was written over RDMA is read
-# over TCP, and the other way round.
-nfs_roce() {
-    nfs_version=$1 nfs_port=$((port + 1000)) captured_port=$((port + 2000)) nfs_address=$test_address
-    nfs_transport=rdma
-    local over_rdma over_tcp
-    guest_device rxe test0 && guest "modprobe rpcrdma" && at guest clear &&
-        at guest serve --tcp "$test_address:$port" --nfs "$test_address:$nfs_port" --nfs-any-port \
-            --nfs-from "$test_address" --nfs-rdma "verbs:$test_address:$captured_port" -- dafs ||
-        return
-    nfs_mount /mnt && nfs_at guest tree /mnt/up "$tree_files" || return
-    # Two mounts of version 4 would use one connection, because they find that their servers are one.
-    nfs_transport=tcp captured_port=$nfs_port nfs_version=3
-    nfs_mount /other nosharecache && nfs_at guest tree /other/down "$tree_files" || return
-    nfs_at guest forget
-    for name in up down; do
-        over_rdma=$(nfs_at guest describe "/mnt/$name") &&
-            over_tcp=$(nfs_at guest describe "/other/$name") || return
-        diff <(echo "$over_tcp") <(echo "$over_rdma") >"$logs/differences" ||
-            { echo "$name differs over RDMA (>):" && head -n 20 "$logs/differences" && return 1; }
-        echo "$name is the same over TCP and RDMA, in $(wc -l <<<"$over_tcp") lines"
-    done
-    nfs_unmount /other && nfs_unmount /mnt && at guest stop
 }
 
 # Programs: git, make with a compiler, SQLite.
@@ -215,53 +189,77 @@ timed() {
     return "$status"
 }
 
-# The server is killed while the guest writes and changes names: `nfs_killed VERSION [lenient]`.
-#
-# A row is lenient if its version has sessions: they do not survive the server, so that it can execute
-# a repeated change of names again.
+# The server is killed while the guest writes and changes names.
 nfs_killed() {
-    local writer turn lines=0
-    nfs_serve "$1" || return
-    nfs_mount /mnt || return
-    guest "rm -f /tools/tmp/stop /tools/tmp/log.*"
-    for writer in 1 2; do
-        tools /lab/records write /mnt "$writer" "/tmp/log.$writer" /tmp/stop "${@:2}" &
-        writers[writer]=$!
-    done
+    local turn lines=0
+    nfs_serve "$1" && nfs_mount /mnt && nfs_write /mnt /mnt || return
     for ((turn = 1; turn <= kills; turn++)); do
-        lines=$((lines + changes_between))
-        nfs_at guest await /tmp/log.1 "$lines" &&
-            at host crash && nfs_start >/dev/null || return
-        lines=$(tools wc -l /tmp/log.1) && lines=${lines%% *}
+        nfs_written 1 $((lines + changes_between)) && at "$nfs_side" crash && nfs_start >/dev/null ||
+            return
+        lines=$(nfs_lines 1)
         echo "killed after $lines lines"
     done
-    nfs_at guest await /tmp/log.1 $((lines + changes_between)) &&
-        tools touch /tmp/stop &&
-        wait "${writers[1]}" && wait "${writers[2]}" &&
-        nfs_unmount /mnt && nfs_mount /mnt || return
-    for writer in 1 2; do
-        tools cat "/tmp/log.$writer" >"$logs/records.$writer"
-        tools /lab/records check /mnt "$writer" "/tmp/log.$writer" &&
-            "$programs/records" check "$served" "$writer" "$logs/records.$writer" || return
-    done
-    nfs_unmount /mnt && nfs_end
+    nfs_written 1 $((lines + changes_between)) && nfs_writers_end &&
+        nfs_unmount /mnt && nfs_mount /mnt && nfs_judge /mnt /mnt && nfs_unmount /mnt && nfs_end
 }
 
-# Two mounts of the guest and a DAFS client of the host see each other's changes.
+# nfs_write DIRECTORY...: starts a writer for each directory, whose number is the writer's.
+nfs_write() {
+    local writer=0 place
+    guest "rm -f /tools/tmp/stop /tools/tmp/log.*"
+    writers=()
+    for place in "$@"; do
+        writer=$((writer + 1))
+        tools /lab/records write "$place" "$writer" "/tmp/log.$writer" /tmp/stop &
+        writers+=($!)
+    done
+}
+
+# nfs_lines WRITER: the number of lines in its log, which it may not have begun.
+nfs_lines() { tools sh -c "cat /tmp/log.$1 2>/dev/null | wc -l"; }
+
+# nfs_written WRITER LINES: waits until its log has so many lines.
+nfs_written() { nfs_at guest await "/tmp/log.$1" "$2"; }
+
+# No call of the writers may have failed.
+nfs_writers_end() {
+    local writer
+    tools touch /tmp/stop || return
+    for writer in "${writers[@]}"; do wait "$writer" || return; done
+}
+
+# nfs_judge DIRECTORY...: the mount and the served directory must have what each writer noted.
+nfs_judge() {
+    local writer=0 place
+    for place in "$@"; do
+        writer=$((writer + 1))
+        tools /lab/records check "$place" "$writer" "/tmp/log.$writer" || return
+        case $nfs_side in
+        host)
+            tools cat "/tmp/log.$writer" >"$logs/records.$writer" &&
+                "$programs/records" check "$served" "$writer" "$logs/records.$writer" || return
+            ;;
+        guest) guest "records check /tmp/dafs/export $writer /tools/tmp/log.$writer" || return ;;
+        esac
+    done
+}
+
+# Two mounts of the guest and a DAFS client beside the server see each other's changes.
 nfs_shared() {
     local turn
     nfs_serve "$1" || return
     nfs_mount /mnt actimeo=0 || return
     nfs_mount /other actimeo=0,nosharecache || return
     for turn in 1 2 3 4 5; do
-        echo "turn $turn, guest" >"$logs/guest.text"
-        echo "turn $turn, host." >"$logs/host.text"
-        tools sh -c "echo 'turn $turn, guest' >/mnt/shared" &&
-            dafs cat "$url/shared" | cmp - "$logs/guest.text" &&
-            tools cat /other/shared | cmp - "$logs/guest.text" &&
-            dafs cp "$logs/host.text" "$url/shared" &&
-            tools cat /mnt/shared | cmp - "$logs/host.text" &&
-            tools cat /other/shared | cmp - "$logs/host.text" &&
+        echo "turn $turn, mount" >"$logs/mount.text"
+        echo "turn $turn, DAFS." >"$logs/dafs.text"
+        tools sh -c "echo 'turn $turn, mount' >/mnt/shared" &&
+            dafs cat "$url/shared" | cmp - "$logs/mount.text" &&
+            tools cat /other/shared | cmp - "$logs/mount.text" &&
+            at "$nfs_side" run sh -c "echo 'turn $turn, DAFS.' >text" &&
+            dafs cp text "$url/shared" &&
+            tools cat /mnt/shared | cmp - "$logs/dafs.text" &&
+            tools cat /other/shared | cmp - "$logs/dafs.text" &&
             tools mkdir "/other/d$turn" && tools test -d "/mnt/d$turn" &&
             dafs mv "$url/d$turn" "$url/e$turn" &&
             tools sh -c "[ ! -e /mnt/d$turn ] && [ -d /mnt/e$turn ] && [ -d /other/e$turn ]" &&
@@ -276,7 +274,7 @@ nfs_shared() {
     nfs_unmount /other && nfs_unmount /mnt && nfs_end
 }
 
-dafs() { timeout "$patience" "$dafs" "$@"; }
+dafs() { at "$nfs_side" run dafs "$@"; }
 
 # Locks of the guest and of DAFS exclude each other.
 nfs_locks() {
@@ -284,7 +282,7 @@ nfs_locks() {
     nfs_locked_by_guest "flock --nonblock /mnt/lock" "" &&
         nfs_locked_by_guest "/lab/records lock /mnt/lock 0 100" "--offset 50 --length 10" &&
         nfs_locked_by_guest "/lab/records lock /mnt/lock 100 100" "--offset 150" &&
-        nfs_locked_by_host && nfs_locked_through_a_crash
+        nfs_locked_by_dafs && nfs_locked_through_a_crash
 }
 
 # nfs_locked_by_guest COMMAND WORDS: while the guest has a lock, another mount and DAFS do not get it.
@@ -295,7 +293,7 @@ nfs_locked_by_guest() {
     holder=$!
     tools sh -c 'until [ -e /tmp/held ]; do sleep 0.1; done'
     # shellcheck disable=SC2086 # Words.
-    ! dafs lock --nonblock $2 "$url/lock" true 2>/dev/null ||
+    ! dafs lock --nonblock $2 "$url/lock" true >/dev/null 2>&1 ||
         { echo "DAFS has a lock of the guest: $1" && status=1; }
     [[ $1 != */records* ]] || dafs lock --nonblock --offset 1000 --length 1 "$url/lock" true ||
         { echo "DAFS does not get a free range beside: $1" && status=1; }
@@ -315,7 +313,7 @@ nfs_locked_through_a_crash() {
     tools flock /mnt/lock sh -c 'touch /tmp/held; until [ -e /tmp/release ]; do sleep 0.1; done' &
     holder=$!
     tools sh -c 'until [ -e /tmp/held ]; do sleep 0.1; done'
-    at host crash && nfs_start >/dev/null && tools df /mnt >/dev/null || return
+    at "$nfs_side" crash && nfs_start >/dev/null && tools df /mnt >/dev/null || return
     ! dafs lock --nonblock "$url/lock" true || { echo "the lock is lost" && status=1; }
     tools touch /tmp/release
     wait "$holder" || { echo "the holder ends with an error" && status=1; }
@@ -323,16 +321,15 @@ nfs_locked_through_a_crash() {
     return "$status"
 }
 
-nfs_locked_by_host() {
+nfs_locked_by_dafs() {
     local status=0 holder
-    rm -f "$logs/held" "$logs/release"
-    dafs lock "$url/lock" sh -c "touch $logs/held; until [ -e $logs/release ]; do sleep 0.1; done" &
+    at "$nfs_side" lock dafs lock "$url/lock" &
     holder=$!
-    until [ -e "$logs/held" ]; do sleep 0.1; done
+    at "$nfs_side" await held 1
     ! tools flock --nonblock /mnt/lock true || { echo "flock gets DAFS's lock" && status=1; }
     ! tools /lab/records lock /mnt/lock 5 5 || { echo "fcntl gets DAFS's lock" && status=1; }
-    touch "$logs/release"
-    wait "$holder" || status=1
+    at "$nfs_side" run touch release
+    wait "$holder" || { echo "the holder ends with an error" && status=1; }
     tools flock --nonblock /mnt/lock true || { echo "flock does not get a free lock" && status=1; }
     return "$status"
 }

@@ -75,7 +75,7 @@ run_row() {
     local name=$1 status=0 capture seen=$logs/$1.packets
     shift
     # These capture what they need.
-    case $1 in nfs_*) "$@" && return || return ;; esac
+    case $1 in nfs_* | over_roce) "$@" && return || return ;; esac
     tcpdump --immediate-mode -B 65536 -U -l -n --print -i "$bridge" -w "$logs/$name.pcap" \
         not port 7 and tcp >"$seen" 2>&1 &
     capture=$!

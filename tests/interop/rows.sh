@@ -65,20 +65,31 @@ nfs-3-killed nfs_killed 3
 nfs-4.1-files nfs_files 4.1
 nfs-4.1-work nfs_work 4.1
 nfs-4.1-shared nfs_shared 4.1
-nfs-4.1-killed nfs_killed 4.1 lenient
+nfs-4.1-killed nfs_killed 4.1
 nfs-4.2-files nfs_files 4.2
 nfs-4.2-work nfs_work 4.2
 nfs-4.2-shared nfs_shared 4.2
-nfs-4.2-killed nfs_killed 4.2 lenient
+nfs-4.2-killed nfs_killed 4.2
 nfs-rdma-3-files over_siw nfs_files 3
+nfs-rdma-3-shared over_siw nfs_shared 3
 nfs-rdma-3-killed over_siw nfs_killed 3
 nfs-rdma-4.1-files over_siw nfs_files 4.1
-nfs-rdma-4.1-killed over_siw nfs_killed 4.1 lenient
+nfs-rdma-4.1-shared over_siw nfs_shared 4.1
+nfs-rdma-4.1-killed over_siw nfs_killed 4.1
 nfs-rdma-4.2-files over_siw nfs_files 4.2
 nfs-rdma-4.2-shared over_siw nfs_shared 4.2
-nfs-rdma-3-roce nfs_roce 3
-nfs-rdma-4.1-roce nfs_roce 4.1
-nfs-rdma-4.2-roce nfs_roce 4.2
+nfs-rdma-4.2-killed over_siw nfs_killed 4.2
+nfs-rdma-removed over_siw nfs_removed
+nfs-rdma-3-roce over_roce nfs_both 3
+nfs-rdma-3-roce-shared over_roce nfs_shared 3
+nfs-rdma-3-roce-killed over_roce nfs_killed 3
+nfs-rdma-4.1-roce over_roce nfs_both 4.1
+nfs-rdma-4.1-roce-shared over_roce nfs_shared 4.1
+nfs-rdma-4.1-roce-killed over_roce nfs_killed 4.1
+nfs-rdma-4.2-roce over_roce nfs_both 4.2
+nfs-rdma-4.2-roce-shared over_roce nfs_shared 4.2
+nfs-rdma-4.2-roce-killed over_roce nfs_killed 4.2
+nfs-rdma-removed-roce over_roce nfs_removed_roce 4.2
 END
 }
 

@@ -1,10 +1,9 @@
 // Writes and names that can be judged afterwards: what was acknowledged must be there, once.
 //
-//   records write DIRECTORY WRITER LOG STOP [lenient]
+//   records write DIRECTORY WRITER LOG STOP
 //       Until a file STOP is there, writes records with fsync, and creates, links, renames and
 //       removes names. Each change is in LOG before it begins, and again when it is done. A
-//       change of names that fails as if it had been done before ends the program, or is counted
-//       if it is to be lenient.
+//       change that fails, for example as if it had been done before, ends the program.
 //   records check DIRECTORY WRITER LOG
 //       Whether all that is done according to LOG is in the files, and nothing else.
 //   records lock FILE START LENGTH [COMMAND...]
@@ -33,7 +32,6 @@ struct head {
 
 static uint32_t writer;
 static FILE *log_file;
-static int is_lenient, repeated;
 static uint64_t state = 1;
 
 static uint32_t some(uint32_t below) {
@@ -90,10 +88,7 @@ static void write_some(int *files, uint32_t *ends, uint32_t *version) {
 // ---- names ----------------------------------------------------------------------------------
 
 static void once(int result, int error_if_done_before, const char *what, const char *name) {
-    if (result >= 0) return;
-    if (errno != error_if_done_before) die(what, name);
-    if (!is_lenient) die("this was done twice:", name);
-    repeated++;
+    if (result < 0) die(errno == error_if_done_before ? "this was done twice:" : what, name);
 }
 
 static void change_names(const char *directory, uint32_t number) {
@@ -107,8 +102,7 @@ static void change_names(const char *directory, uint32_t number) {
     once(mkdir(dir, 0755), EEXIST, "mkdir", dir);
     int file = open(a, O_CREAT | O_EXCL | O_WRONLY, 0644);
     once(file, EEXIST, "create", a);
-    if (file < 0) file = open(a, O_WRONLY);
-    if (file < 0 || dprintf(file, "%u\n", number) < 2 || fsync(file) || close(file)) die("a", a);
+    if (dprintf(file, "%u\n", number) < 2 || fsync(file) || close(file)) die("a", a);
     once(link(a, b), EEXIST, "link", b);
     once(rename(a, c), ENOENT, "rename", a);
     once(unlink(b), ENOENT, "unlink", b);
@@ -135,8 +129,7 @@ static int write_all(const char *directory, const char *log_name, const char *st
     }
     for (uint32_t i = 0; i < FILES; i++)
         if (close(files[i])) die("close", directory);
-    printf("writer %u: %u writes, %u changes of names, %d of them answered as if done before\n",
-           writer, version, number * 8, repeated);
+    printf("writer %u: %u writes, %u changes of names\n", writer, version, number * 8);
     return 0;
 }
 
@@ -236,7 +229,6 @@ int main(int count, char **words) {
     if (count >= 5 && !strcmp(words[1], "lock")) return lock(count - 2, words + 2);
     if (count < 5) return 2;
     writer = (uint32_t)atoi(words[3]);
-    is_lenient = count > 6 && !strcmp(words[6], "lenient");
     if (!strcmp(words[1], "write") && count > 5) return write_all(words[2], words[4], words[5]);
     if (!strcmp(words[1], "check")) return check_all(words[2], words[4]);
     return 2;
