@@ -57,6 +57,9 @@ guest_start() {
     local disk=()
     [ ! -e "$cache/tools.ext4" ] ||
         disk=(-drive "file=$cache/tools.ext4,format=raw,if=virtio,readonly=on")
+    # More words for QEMU.
+    local more=()
+    read -ra more <<<"${DAFS_INTEROP_QEMU:-}" || true
     # DAFS_INTEROP_ACCEL=kvm makes a guest that is ten times faster, where it can be had.
     qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
         -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu "${DAFS_INTEROP_CPU:-max}" -m 1024 \
@@ -65,7 +68,7 @@ guest_start() {
         -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 ${kernel_words:-}" \
         -serial "file:$cache/console" -device virtio-rng-pci "${disk[@]}" \
         -netdev tap,id=net0,ifname=tap0,script=no,downscript=no \
-        -device virtio-net-pci,netdev=net0,mac=52:54:00:78:00:02 \
+        -device virtio-net-pci,netdev=net0,mac=52:54:00:78:00:02 "${more[@]}" \
         </dev/null >"$cache/qemu.log" 2>&1 &
     guest_process=$!
     while ! guest true 2>/dev/null; do
