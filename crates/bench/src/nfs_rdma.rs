@@ -58,11 +58,12 @@ pub fn compare_nfs_rdma(out: &mut dyn Write, options: &NfsRdmaOptions) -> Result
         .with_context(|| format!("writing {}", path.display()))?;
     let mut nfs = NfsReader::open(&options.rdma)?;
     let mut dafs = DafsReader::open(options)?;
+    nfs.read_all()?;
     let names = ["", "NFS, us", "DAFS, us", "ratio"];
     writeln!(out, "{:16} {:>10} {:>10} {:>8}", names[0], names[1], names[2], names[3])?;
     let mut rows = Vec::new();
     for block in BLOCKS {
-        // Both have the file in the server's cache then, and have registered their memory.
+        // Both have registered their memory then.
         nfs.round(block, options.round)?;
         dafs.round(block, options.round)?;
         let (mut of_nfs, mut of_dafs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -150,18 +151,36 @@ impl NfsReader {
         Ok(reader)
     }
 
+    /// Reads the whole file, so that the server's cache has it. A READ of data that is not in the
+    /// cache may return only some of the bytes.
+    fn read_all(&mut self) -> Result<()> {
+        let mut offset = 0;
+        while offset < FILE_BYTES {
+            let length = self.read(offset, 1 << 20)?;
+            ensure!(length > 0, "READ returned no bytes at {offset}");
+            offset += u64::from(length);
+        }
+        Ok(())
+    }
+
     fn round(&mut self, block: usize, length: Duration) -> Result<f64> {
-        let file = opaque(&self.file);
+        let count = u32::try_from(block)?;
         repeat(length, || {
-            let offset = self.offsets.next(block).to_be_bytes();
-            let count = u32::try_from(block)?;
-            let arguments = [&file[..], &offset, &count.to_be_bytes()].concat();
-            let results = self.results((NFS, 6), &arguments)?;
-            // The count is after the status and the attributes.
-            let found = results.get(4 + 4 + 84..).and_then(|rest| rest.first_chunk());
-            ensure!(found == Some(&count.to_be_bytes()), "READ did not return {block} bytes");
+            let offset = self.offsets.next(block);
+            let found = self.read(offset, count)?;
+            ensure!(found == count, "READ returned {found} bytes of {block} at {offset}");
             Ok(())
         })
+    }
+
+    /// Reads at this offset, and returns the number of bytes.
+    fn read(&mut self, offset: u64, count: u32) -> Result<u32> {
+        let file = opaque(&self.file);
+        let arguments = [&file[..], &offset.to_be_bytes(), &count.to_be_bytes()].concat();
+        let results = self.results((NFS, 6), &arguments)?;
+        // The count is after the status and the attributes.
+        let found = results.get(4 + 4 + 84..).and_then(|rest| rest.first_chunk());
+        found.map(|count| u32::from_be_bytes(*count)).context("READ returned no attributes")
     }
 
     /// Calls a procedure of a program, and returns its results without the data of a READ.

@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Reports settings of a server configuration that may grant more access than intended.
 fn configuration(findings: &mut Findings, config: &Path) {
     match crate::serve::outlook(config.to_path_buf()) {
-        Ok(Outlook { risks, reactors }) => {
+        Ok(Outlook { risks, reactors, nfs_rdma }) => {
             let what = format!("configuration {}; reactors: {reactors}", config.display());
             if risks.is_empty() {
                 findings.good(&what)
@@ -99,6 +99,7 @@ fn configuration(findings: &mut Findings, config: &Path) {
                 findings.note(&what)
             }
             risks.iter().for_each(|risk| findings.risk(risk));
+            nfs_rdma.iter().for_each(|address| rdma::look_at_nfs(findings, address));
         }
         Err(error) => findings.bad(&format!("configuration {}: {error:#}", config.display())),
     }

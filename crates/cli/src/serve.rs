@@ -287,7 +287,8 @@ pub(crate) fn outlook(config: PathBuf) -> Result<Outlook> {
     access::rules(&arguments)?;
     let reactors = reactors::of(arguments.reactors)?;
     let rules = nfs::compiled(&arguments)?.rules;
-    Ok(Outlook { risks: risks(&arguments, &rules)?, reactors })
+    let nfs_rdma = nfs::config(&arguments)?.map(|nfs| nfs.rdma).unwrap_or_default();
+    Ok(Outlook { risks: risks(&arguments, &rules)?, reactors, nfs_rdma })
 }
 
 /// A description of a server with a certain configuration.
@@ -296,6 +297,8 @@ pub(crate) struct Outlook {
     pub risks: Vec<String>,
     /// The number of reactors.
     pub reactors: usize,
+    /// The addresses for NFS clients over RDMA.
+    pub nfs_rdma: Vec<Address>,
 }
 
 fn risks(arguments: &Arguments, rules: &NfsRules) -> Result<Vec<String>> {

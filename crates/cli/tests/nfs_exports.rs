@@ -189,7 +189,9 @@ fn a_client_gets_what_the_exports_file_gives_it_and_nothing_else() {
     await_that("the clients are listed", || {
         let found = sessions();
         let clients = found["nfs"]["clients"].as_array().unwrap();
-        clients.iter().any(|client| client["address"] == "127.0.2.1")
+        clients.iter().any(|client| {
+            client["address"] == "127.0.2.1" && client["transports"]["tcp"] == client["connections"]
+        })
     });
 
     // The third client is not named.
@@ -370,4 +372,27 @@ fn addresses_for_rdma_are_checked_and_printed() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(told.iter().any(|line| line.contains("proto=rdma,port=")), "{told:?}");
+}
+
+#[test]
+fn the_doctor_says_whether_a_device_has_the_address_for_rdma() {
+    let directory = prepare();
+    let config = directory.path().join("dafs.toml");
+    let doctor = |address: &str| {
+        let text = format!(
+            "[nfs]\nlisten = \"127.0.0.1:0\"\nrdma = [\"{address}\"]\nany-port = true\n\
+             [[export]]\nname = \"one\"\npath = \"{}\"\n",
+            directory.path().join("one").display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let output = dafs().args(["doctor", "--config"]).arg(&config).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = doctor("127.0.0.1:20049");
+    assert!(told.contains("ok    NFS over RDMA at") && told.contains("software iWARP"), "{told}");
+    // No device can have an address that is reserved for documentation. Only devices that use iWARP
+    // do not tell their addresses.
+    let told = doctor("verbs:192.0.2.1:20049");
+    let is_told = told.contains("BAD   NFS over RDMA") || told.contains("note  NFS over RDMA");
+    assert!(is_told, "{told}");
 }

@@ -87,7 +87,9 @@ pub use meter::follow::{
 pub use meter::inspect::{
     FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,
 };
-pub use meter::nfs::{NfsClientNumbers, NfsNumbers, NfsProcedureNumbers};
+pub use meter::nfs::{
+    NfsClientNumbers, NfsConnections, NfsNumbers, NfsProcedureNumbers, NfsTransport,
+};
 pub use meter::stats::ServerStats;
 pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
 pub use nfs::config::NfsConfig;

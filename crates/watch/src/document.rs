@@ -164,8 +164,12 @@ fn nfs_procedure(one: &NfsProcedureNumbers) -> Value {
 
 fn nfs(found: &NfsNumbers) -> Value {
     let client = |one: &NfsClientNumbers| {
+        let transports = one.connections.iter();
         json!({
-            "address": one.address.to_string(), "connections": one.connections,
+            "address": one.address.to_string(), "connections": one.connections.total(),
+            "transports": transports
+                .map(|(transport, count)| (transport.name().to_owned(), count.into()))
+                .collect::<Map<String, Value>>(),
             "calls": one.calls, "call_bytes": one.call_bytes,
             "read_bytes": one.read_bytes, "written_bytes": one.written_bytes,
         })

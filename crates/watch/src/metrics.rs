@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_server::{Histogram, Inspection, NfsProcedureNumbers};
+use dafs_server::{Histogram, Inspection, NfsConnections, NfsProcedureNumbers, NfsTransport};
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramData, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -197,6 +197,13 @@ fn nfs(families: &mut Families, found: &Inspection) {
     families
         .gauge("dafs_nfs_clients", "Machines that are connected as NFS clients.")
         .add(&[], found.nfs.clients.len() as f64);
+    let mut all = NfsConnections::default();
+    found.nfs.clients.iter().for_each(|client| all.add(&client.connections));
+    let mut family =
+        families.gauge("dafs_nfs_connections", "Connections of NFS clients, by transport.");
+    for transport in NfsTransport::ALL {
+        family.add(&[("transport", transport.name())], all.over(transport) as f64);
+    }
 }
 
 fn cache(families: &mut Families, found: &Inspection) {

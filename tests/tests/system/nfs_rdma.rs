@@ -15,9 +15,9 @@ use dafs_rpcrdma::header::{
     Body, Chunk, Chunks, Handle, Message, ReadSegment, Segment, TransportError, Xid, decode, encode,
 };
 use dafs_rpcrdma_client::{Bridge, ConnectError, Connection, Received};
-use dafs_server::NfsRules;
+use dafs_server::{NfsRules, NfsTransport};
 
-use crate::fixture::{Fixture, me, pattern};
+use crate::fixture::{Fixture, await_that, me, pattern};
 use crate::nfs::target;
 
 /// Starts a server that also serves NFS clients over RDMA.
@@ -92,6 +92,14 @@ fn data_of_every_size_travels_in_chunks() {
         let middle = nfs.read(&file, 1, length as u32 / 2).unwrap();
         assert_eq!(middle.data, data[1..][..length / 2], "{length} bytes");
     }
+    await_that("the connections are shown by transport", || {
+        let found = fixture.look();
+        let machine = found.nfs.clients.iter().find(|machine| machine.read_bytes > 1 << 20);
+        machine.is_some_and(|machine| {
+            let connections = machine.connections;
+            (connections.over(NfsTransport::Rdma), connections.over(NfsTransport::Udp)) == (1, 0)
+        })
+    });
 }
 
 #[test]

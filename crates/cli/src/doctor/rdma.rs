@@ -1,5 +1,6 @@
 //! The report of `dafs doctor` on RDMA devices.
 
+use dafs_dat::Address;
 use dafs_dat::verbs::{Device, RdmaSurvey};
 
 use super::Findings;
@@ -63,6 +64,34 @@ fn look_at(findings: &mut Findings, device: &Device) {
             address"
             ));
         }
+    }
+}
+
+/// Reports whether NFS clients could be served over RDMA at this address.
+pub(super) fn look_at_nfs(findings: &mut Findings, address: &Address) {
+    let Address::Verbs(wanted) = address else {
+        return findings.good(&format!(
+            "NFS over RDMA at {address}: software iWARP, which needs no RDMA device here; the \
+            clients need one that uses iWARP"
+        ));
+    };
+    let devices = RdmaSurvey::take().map(|survey| survey.devices).unwrap_or_default();
+    let has_address = |device: &&Device| {
+        let mut gids = device.ports.iter().flat_map(|port| &port.gids);
+        wanted.ip().is_unspecified() || gids.any(|gid| gid.address() == wanted.ip())
+    };
+    match devices.iter().find(has_address) {
+        Some(device) => {
+            findings.good(&format!("NFS over RDMA at {address}: device {}", device.name));
+        }
+        // The GIDs of a device that uses iWARP are no addresses.
+        None if devices.iter().any(|device| device.is_iwarp) => findings.note(&format!(
+            "NFS over RDMA at {address}: works if the address belongs to a device that uses iWARP"
+        )),
+        None => findings.bad(&format!(
+            "NFS over RDMA at {address}: no RDMA device of this host has the address; without \
+            verbs: the server uses iWARP in software"
+        )),
     }
 }
 

@@ -48,10 +48,14 @@ fn print_table(found: &Value) {
         number(&found["reactors"], "count")
     );
     for client in found["nfs"]["clients"].as_array().into_iter().flatten() {
+        let transports = client["transports"].as_object().into_iter().flatten();
+        let transports: Vec<_> =
+            transports.map(|(name, count)| format!("{count} {name}")).collect();
         println!(
-            "NFS client {}: {} connections, {} calls, {} bytes read, {} bytes written",
+            "NFS client {}: {} connections ({}), {} calls, {} bytes read, {} bytes written",
             text(client, "address"),
             number(client, "connections"),
+            transports.join(", "),
             number(client, "calls"),
             number(client, "read_bytes"),
             number(client, "written_bytes")

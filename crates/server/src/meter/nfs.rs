@@ -28,13 +28,73 @@ pub struct NfsProcedureNumbers {
     pub times: Histogram,
 }
 
-/// The machine of NFS clients, and its traffic over the connections that are open.
+/// What carries the calls of an NFS client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsTransport {
+    /// A connection over TCP.
+    Tcp,
+    /// A connection over TCP that is protected by TLS (RFC 9289).
+    Tls,
+    /// Datagrams. Each counts as a connection until its reply is sent.
+    Udp,
+    /// A connection over RDMA (RFC 8166).
+    Rdma,
+}
+
+impl NfsTransport {
+    /// All transports, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Tls, Self::Udp, Self::Rdma];
+
+    /// Returns the name of the transport, for example `rdma`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Udp => "udp",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
+/// The numbers of connections of NFS clients by transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NfsConnections([usize; NfsTransport::ALL.len()]);
+
+impl NfsConnections {
+    /// Returns the number of connections over this transport.
+    #[must_use]
+    pub const fn over(&self, transport: NfsTransport) -> usize {
+        self.0[transport as usize]
+    }
+
+    /// Returns the number of all connections.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    /// Returns the transports that have connections, and how many.
+    pub fn iter(&self) -> impl Iterator<Item = (NfsTransport, usize)> + use<> {
+        let all = NfsTransport::ALL.into_iter().zip(self.0);
+        all.filter(|(_, count)| *count > 0)
+    }
+
+    /// Adds the connections of another machine.
+    pub fn add(&mut self, other: &Self) {
+        for (own, more) in self.0.iter_mut().zip(other.0) {
+            *own += more;
+        }
+    }
+}
+
+/// A machine of NFS clients, and its traffic over the connections that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsClientNumbers {
     /// The address of the machine.
     pub address: IpAddr,
-    /// The number of its connections.
-    pub connections: usize,
+    /// Its connections that are open, by transport.
+    pub connections: NfsConnections,
     /// The number of calls that it has sent.
     pub calls: u64,
     /// The number of bytes of these calls.
@@ -47,14 +107,15 @@ pub struct NfsClientNumbers {
 
 impl NfsClientNumbers {
     /// Returns the statistics of a machine without connections.
-    pub(crate) const fn none(address: IpAddr) -> Self {
+    pub(crate) fn none(address: IpAddr) -> Self {
         let (calls, call_bytes) = (0, 0);
-        Self { address, connections: 0, calls, call_bytes, read_bytes: 0, written_bytes: 0 }
+        let connections = NfsConnections::default();
+        Self { address, connections, calls, call_bytes, read_bytes: 0, written_bytes: 0 }
     }
 
     /// Adds a connection with this traffic.
-    pub(crate) fn add_connection(&mut self, traffic: &Self) {
-        self.connections += 1;
+    pub(crate) fn add_connection(&mut self, transport: NfsTransport, traffic: &Self) {
+        self.connections.0[transport as usize] += 1;
         self.calls += traffic.calls;
         self.call_bytes += traffic.call_bytes;
         self.read_bytes += traffic.read_bytes;
@@ -152,7 +213,7 @@ impl NfsMeter {
 
     /// Returns the number of connections.
     pub(crate) fn connections(&self) -> usize {
-        self.clients.iter().map(|client| client.connections).sum()
+        self.clients.iter().map(|client| client.connections.total()).sum()
     }
 
     /// Copies the statistics.

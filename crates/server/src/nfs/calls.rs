@@ -184,3 +184,5 @@ pub(super) fn results_of(reply: &[u8]) -> Option<&[u8]> {
 /// The length of the header of a reply to a call that was executed: xid, kind, accepted, an empty
 /// verifier, and success.
 const REPLY_HEADER_BYTES: usize = 24;
+/// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
+pub(super) const CALL_BYTES_MAX: usize = (1 << 20) + (64 << 10);

@@ -242,10 +242,12 @@ function showRest(now, rates) {
     return { cells: [row.transport, count.format(row.connections), count.format(rate.requests),
       `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`] };
   }), "", 0);
+  const carried = (row) => Object.entries(row.transports)
+    .map(([name, number]) => `${count.format(number)} ${name}`).join(", ");
   table("nfs-clients", [["address"], ["connections", true], ["calls/s", true], ["read", true],
     ["written", true]], now.nfs.clients.map((row, at) => {
     const rate = rates.machines[at];
-    return { cells: [row.address, count.format(row.connections), count.format(rate.requests),
+    return { cells: [row.address, carried(row), count.format(rate.requests),
       `${bytes(rate.read)}/s`, `${bytes(rate.written)}/s`] };
   }), "no NFS clients", now.counts.nfs_clients);
   const range = (row) =>

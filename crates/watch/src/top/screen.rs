@@ -7,6 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use serde_json::Value;
 
 use super::rates::{ProcedureRate, SessionRate, number, rows};
 use super::{Order, Rates, Top};
@@ -115,7 +116,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
             return Row::new([
                 Cell::from(name(rate)),
                 Cell::from("-"),
-                Cell::from("nfs"),
+                Cell::from(transports(row)),
                 right(quantity(rate.requests)),
                 right(format!("{}/s", bytes(rate.read))),
                 right(format!("{}/s", bytes(rate.written))),
@@ -143,10 +144,17 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
         ])
         .style(style)
     });
-    let widths = [24, 14, 9, 11, 13, 13, 9].map(Constraint::Length);
+    let widths = [24, 14, 12, 11, 13, 13, 9].map(Constraint::Length);
     let widths = widths.into_iter().chain([Constraint::Min(20)]);
     let head = ["client", "who", "by", "requests/s", "read", "written", "credits", "limited by"];
     frame.render_widget(Table::new(rows, widths).header(header(head)), area);
+}
+
+/// Returns what carries the calls of a machine of NFS clients: `nfs rdma`, for example.
+fn transports(row: &Value) -> String {
+    let names = row["transports"].as_object().map(|all| all.keys().map(String::as_str).collect());
+    let names: Vec<&str> = names.unwrap_or_default();
+    format!("nfs {}", names.join(","))
 }
 
 /// Returns true if the row is that of a machine of NFS clients.
@@ -242,7 +250,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyModifiers};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -323,7 +331,8 @@ mod tests {
                     { "program": "nfs4", "procedure": "SEQUENCE", "calls": reads, "failed": 0,
                       "bytes": 0, "buckets": unused },
                 ],
-                "clients": [{ "address": "10.0.0.7", "connections": 4, "calls": reads,
+                "clients": [{ "address": "10.0.0.7", "connections": 4,
+                    "transports": { "rdma": 1, "tcp": 3 }, "calls": reads,
                     "call_bytes": 0, "read_bytes": reads * 4096, "written_bytes": 0 }],
             });
             all
@@ -332,7 +341,9 @@ mod tests {
         top.update(Ok(document(10.0, 1000)));
         top.update(Ok(document(12.0, 21_000)));
         let text = shown(&top);
-        for part in ["nfs4 READ", "10.0.0.7", "4 connections", "NFS clients 1", "5.8 µs"] {
+        for part in
+            ["nfs4 READ", "10.0.0.7", "nfs rdma,tcp", "4 connections", "NFS clients 1", "5.8 µs"]
+        {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         assert_eq!(text.matches("10.0k").count(), 2, "of the operation and of the client:\n{text}");

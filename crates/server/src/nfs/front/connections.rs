@@ -13,6 +13,7 @@ use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
 use dafs_memory::Memory;
 
 use crate::config::ServerError;
+use crate::nfs::calls::CALL_BYTES_MAX;
 use crate::nfs::config::NfsConfig;
 use crate::nfs::rdma::{OutgoingMessage, Rdma};
 
@@ -30,7 +31,7 @@ impl Connections {
     /// If the system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let records = Records::new(RecordsConfig {
-            record_bytes_max: RECORD_BYTES_MAX,
+            record_bytes_max: CALL_BYTES_MAX,
             connections_max: CONNECTIONS_MAX,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             patience: PATIENCE,
@@ -133,7 +134,7 @@ impl Connections {
             Some((rdma, records)) if is_let_in => rdma.admit(link, records),
             Some(_) => {}
             None => {
-                let kept = if is_let_in { RECORD_BYTES_MAX } else { STRANGER_BYTES_MAX };
+                let kept = if is_let_in { CALL_BYTES_MAX } else { STRANGER_BYTES_MAX };
                 self.records.keep_of_records(link, kept);
             }
         }
@@ -197,8 +198,6 @@ impl Connections {
     }
 }
 
-/// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
-const RECORD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The number of bytes that are kept of a call of a client that no rule lets in: enough for the
 /// header and the credential of a call, which is refused, and for the calls without arguments that
 /// such a client may make.

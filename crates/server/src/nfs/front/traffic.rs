@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::Front;
+use super::{Front, Link};
 use crate::guests::GuestRead;
-use crate::meter::nfs::NfsClientNumbers;
+use crate::meter::nfs::{NfsClientNumbers, NfsTransport};
 use crate::nfs::calls;
 use crate::nfs::gss::Route;
 use crate::reactor::Reactor;
@@ -30,9 +30,18 @@ impl Front {
         for link in self.links.iter().flatten() {
             let address = link.traffic.address;
             let client = found.entry(address).or_insert(NfsClientNumbers::none(address));
-            client.add_connection(&link.traffic);
+            client.add_connection(self.transport_of(link), &link.traffic);
         }
         found.into_values().collect()
+    }
+
+    fn transport_of(&self, link: &Link) -> NfsTransport {
+        match self.connections.is_rdma(link.id) {
+            true => NfsTransport::Rdma,
+            false if link.is_datagram => NfsTransport::Udp,
+            false if self.connections.is_tls(link.id) => NfsTransport::Tls,
+            false => NfsTransport::Tcp,
+        }
     }
 
     /// Counts the reply that is in the writer.

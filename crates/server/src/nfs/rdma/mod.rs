@@ -35,6 +35,7 @@ use self::buffers::Buffers;
 use self::line::{Common, Line, LineEvent, Outgoing};
 use crate::config::ServerError;
 use crate::guests::GuestRead;
+use crate::nfs::calls::CALL_BYTES_MAX;
 
 /// The connections of NFS clients over RDMA.
 pub(super) struct Rdma {
@@ -540,8 +541,6 @@ const CALL: u32 = 0;
 const CONNECTIONS_MAX: usize = 1024;
 /// The maximum number of connections of one host.
 const CONNECTIONS_PER_HOST_MAX: usize = 256;
-/// The maximum length of a call in bytes: a WRITE of 1 MiB and its header.
-const CALL_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The maximum number of work requests of a connection that have not completed.
 const WORK_MAX: u32 = 8192;
 /// The maximum number of events that are handled before others get a turn.
