@@ -62,6 +62,11 @@ fn an_id_is_good_for_its_client_its_file_its_kind_and_its_run_of_the_server() {
     let mut stale = id;
     stale.other[3] ^= 1;
     assert_eq!(data(&world, own, stale), Err(Nfs4Error::StaleStateId));
+    world.state.complete_reclaims(own).unwrap();
+    let after = Err(Nfs4Error::BadStateId);
+    assert_eq!(data(&world, own, stale), after, "the client has nothing more to reclaim");
+    assert_eq!(world.state.test_state(own, &stale), Err(Nfs4Error::BadStateId));
+    assert_eq!(world.state.free_state(own, &stale), Err(Nfs4Error::BadStateId));
     let mut other_kind = id;
     other_kind.other[4] ^= 0x40;
     assert_eq!(data(&world, own, other_kind), Err(Nfs4Error::BadStateId));

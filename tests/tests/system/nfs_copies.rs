@@ -267,5 +267,5 @@ fn a_restarted_server_knows_no_copies() {
     let wish = Wish::new(b"another", Auth::user(0), 2);
     let mut session = Session::start(fixture.nfs(), &wish).unwrap();
     let all = [ops::putfh(&to.1), ops::offload_status(copy)];
-    session.fails(&[status::STALE_STATEID], &all).unwrap();
+    session.fails(&[status::BAD_STATEID], &all).unwrap();
 }

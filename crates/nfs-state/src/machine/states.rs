@@ -205,8 +205,8 @@ impl NfsState {
     ///
     /// # Errors
     /// BAD_STATEID for an id that names no such state of this client; STALE_STATEID for an id from
-    /// before a restart of the server; OLD_STATEID if the state has changed since; EXPIRED,
-    /// ADMIN_REVOKED or DELEG_REVOKED for a revoked state.
+    /// before a restart of the server, until the client has completed its reclaims; OLD_STATEID if
+    /// the state has changed since; EXPIRED, ADMIN_REVOKED or DELEG_REVOKED for a revoked state.
     pub fn check_state(
         &self,
         client: ClientKey,
@@ -214,7 +214,23 @@ impl NfsState {
         accepted: KindSet,
         file: Option<FileNumber>,
     ) -> Result<Checked, Nfs4Error> {
-        self.states.check(client, id, accepted, file)
+        let checked = self.states.check(client, id, accepted, file);
+        checked.map_err(|error| self.error_for_stale(client, error))
+    }
+
+    /// Returns the error for a state id from before a restart, instead of STALE_STATEID. Other
+    /// errors are returned as they are.
+    ///
+    /// A client reclaims all its state when it gets STALE_STATEID. It has nothing to reclaim after
+    /// RECLAIM_COMPLETE. But it may still have such an id, from the reply to a request that it has
+    /// repeated, and would use the id again and again. With BAD_STATEID it opens the file again.
+    fn error_for_stale(&self, client: ClientKey, error: Nfs4Error) -> Nfs4Error {
+        let client = self.clients.get(client);
+        let is_reclaiming = client.is_none_or(|client| client.is_reclaiming);
+        match error {
+            Nfs4Error::StaleStateId if !is_reclaiming => Nfs4Error::BadStateId,
+            error => error,
+        }
     }
 
     /// Checks one state id of a TEST_STATEID.
@@ -222,7 +238,7 @@ impl NfsState {
     /// # Errors
     /// The status that TEST_STATEID returns for the id, if the id is not valid.
     pub fn test_state(&self, client: ClientKey, id: &Stateid4) -> Result<(), Nfs4Error> {
-        self.states.check(client, id, KindSet::ALL, None).map(|_| ())
+        self.check_state(client, id, KindSet::ALL, None).map(|_| ())
     }
 
     /// Handles FREE_STATEID. Returns the caller's number for the state.
@@ -231,7 +247,8 @@ impl NfsState {
     /// LOCKS_HELD if the state is valid and holds something; BAD_STATEID, STALE_STATEID and
     /// OLD_STATEID as for [`NfsState::check_state`].
     pub fn free_state(&mut self, client: ClientKey, id: &Stateid4) -> Result<u64, Nfs4Error> {
-        let key = self.states.check_free(client, id)?;
+        let key = self.states.check_free(client, id);
+        let key = key.map_err(|error| self.error_for_stale(client, error))?;
         let inner = self.states.view(key).map_or(0, |view| view.inner);
         self.ended(key);
         Ok(inner)

@@ -11,7 +11,8 @@ use dafs_nfs_suite::nfs4::session::{Session, Wish};
 use dafs_nfs_suite::nfs4::{Body, Reply, Set, StateId, call_of, decode, run};
 use dafs_nfs_suite::rpc::{Connection, results_of};
 use dafs_nfs_suite::status::{
-    BADSESSION, EXIST, GRACE, NOENT, NOT_SAME, OK, SEQ_FALSE_RETRY, STALE_STATEID, name,
+    BAD_STATEID, BADSESSION, EXIST, GRACE, NOENT, NOT_SAME, OK, SEQ_FALSE_RETRY, STALE_STATEID,
+    name,
 };
 use dafs_server::Defect;
 
@@ -295,6 +296,30 @@ fn a_session_goes_on_and_its_client_reclaims_its_opens() {
     let file = reply(&made).fh(3).unwrap();
     session.ok(&[ops::putfh(&file), ops::write(state, 0, 2, b"data")]).unwrap();
     session.ok(&new).unwrap();
+}
+
+/// A client that gets the first reply to an OPEN late cannot have reclaimed that open. It would wait
+/// forever if the server said STALE_STATEID, which means that there is something to reclaim.
+#[test]
+fn an_open_that_was_not_reclaimed_is_no_longer_known_after_the_reclaims() {
+    let mut server = ServerProcess::start_for_nfs();
+    let root = root(server.nfs());
+    let mut session = start(&server, "client");
+    let made = call(&mut session, 1, &[ops::putfh(&root), open("file"), ops::getfh()]);
+    settle(&mut session, &root);
+    server.kill();
+    server.revive();
+    reconnect(&mut session, &server);
+    assert_eq!(call(&mut session, 1, &[ops::putfh(&root), open("file"), ops::getfh()]), made);
+    let (state, file) = (reply(&made).state(2).unwrap(), reply(&made).fh(3).unwrap());
+    let write = [ops::putfh(&file), ops::write(state, 0, 2, b"data")];
+    session.fails(&[STALE_STATEID], &write).unwrap();
+    session.ok(&[ops::reclaim_complete(false)]).unwrap();
+    session.fails(&[BAD_STATEID], &write).unwrap();
+    session.fails(&[BAD_STATEID], &[ops::free_stateid(state)]).unwrap();
+    let again = ops::open(b"owner", ACCESS, 0, &How::Open, &Claim::Fh);
+    let state = session.ok(&[ops::putfh(&file), again]).unwrap().state(1).unwrap();
+    session.ok(&[ops::putfh(&file), ops::write(state, 0, 2, b"data")]).unwrap();
 }
 
 #[test]
