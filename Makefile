@@ -27,7 +27,7 @@ ROWS ?=
 test-interop:
 	@tests/interop/run $(ROWS) || [ $$? = 77 ]
 
-# The rows of NFS at full size: a clone of 10,000 files, ten ends of the server. More than an hour
+# The rows of NFS at full size: a clone of 10,000 files, ten ends of the server. Up to an hour
 # for each version of NFS where the virtual machine is emulated. ROWS=nfs-4.1-killed is one row.
 test-interop-nfs:
 	@DAFS_INTEROP_NFS=full tests/interop/run $(or $(ROWS),nfs) || [ $$? = 77 ]

@@ -62,6 +62,7 @@ nfs-3-files nfs_files 3
 nfs-3-work nfs_work 3
 nfs-3-shared nfs_shared 3
 nfs-3-killed nfs_killed 3
+nfs-3-locks nfs_locks_of_3
 nfs-4.1-files nfs_files 4.1
 nfs-4.1-work nfs_work 4.1
 nfs-4.1-shared nfs_shared 4.1

@@ -309,11 +309,12 @@ pub(crate) fn mount_commands(
     let usual = if port == PORT { String::new() } else { format!(",port={port}") };
     let version_3 = match has_rpcbind {
         true => String::new(),
-        false => format!(",port={port},mountport={port}"),
+        // Without rpcbind, clients do not find the port of NLM.
+        false => format!(",nolock,port={port},mountport={port}"),
     };
     format!(
         "nfs:   mount -t nfs -o vers=4.2{security}{usual} {host}:{path} DIR\n\
-         nfs 3: mount -t nfs -o vers=3,proto=tcp,nolock{security}{version_3} {host}:{path} DIR\n"
+         nfs 3: mount -t nfs -o vers=3,proto=tcp{version_3}{security} {host}:{path} DIR\n"
     )
 }
 
