@@ -53,7 +53,7 @@ test-python-torch:
 bench-python:
 	crates/python/run bench
 
-# What takes long: simulations of so many fresh seeds, ten times the seeds of the crash world, the
+# What takes long: simulations of so many fresh seeds, 20,000 seeds of the crash world, the
 # system's tests on servers with three reactors, and writers that die in the middle of a file of 1 GiB.
 SOAK_RUNS ?= 2000
 soak:
