@@ -23,8 +23,8 @@ pub use messages::{Generator, Random};
 
 /// The time between two looks at the memory of the server, in milliseconds.
 const LOOK_MS: u64 = 100;
-/// The number of threads that send bad messages.
-const SENDERS: u64 = 2;
+/// The number of threads that send bad messages. Each waits for a reply after each message.
+const SENDERS: u8 = 32;
 /// The size of a page of memory in bytes, which `/proc` counts in.
 const PAGE_BYTES: u64 = 4096;
 
@@ -109,9 +109,11 @@ pub fn run(load: &Load) -> Result<Report> {
         let shared = &shared;
         let senders: Vec<_> = (0..SENDERS)
             .map(|index| {
-                let generator = Generator::new(load.seed + index, &shared.file, &shared.dir);
-                let count = load.messages / SENDERS;
-                scope.spawn(move || attackers::send_bad_messages(shared, generator, count))
+                let seed = load.seed.wrapping_add(index.into());
+                let generator = Generator::new(seed, &shared.file, &shared.dir);
+                let until = |sender: u8| load.messages * u64::from(sender) / u64::from(SENDERS);
+                let part = (index, until(index + 1) - until(index));
+                scope.spawn(move || attackers::send_bad_messages(shared, generator, part))
             })
             .collect();
         for (name, attacker) in attackers::ALL {

@@ -3,9 +3,11 @@
 //! Invariant: an attacker ends soon after the load is over, whatever the server does.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 
 use super::Shared;
 use super::messages::{Generator, Random};
@@ -33,6 +35,8 @@ pub(super) const ALL: &[Attacker] = &[
 
 /// The longest time that an attacker waits for the server.
 const WAIT: Duration = Duration::from_millis(200);
+/// The time that an attacker waits before it connects again, so that there are free ports.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The number of connections that an attacker holds at the same time.
 const HELD: usize = 64;
 /// The number of calls that are sent at a time.
@@ -51,11 +55,22 @@ fn connect(server: SocketAddr) -> Option<TcpStream> {
 
 /// Sends so many bad messages, each with a valid call behind it, and waits until the server has
 /// answered that call or closed the connection. So each message has been received when it counts.
-pub(super) fn send_bad_messages(shared: &Shared, mut generator: Generator, count: u64) {
+///
+/// Most bad messages end their connection, and the system uses no port again for a minute. So that
+/// there are ports for a million connections, each sender has an address of its own, if the server
+/// has one of the loopback network.
+pub(super) fn send_bad_messages(
+    shared: &Shared,
+    mut generator: Generator,
+    (sender, count): (u8, u64),
+) {
     let null = Call::new(nfs3::PROGRAM, 3, 0, &Auth::None, Vec::new());
     let mut sent = 0;
     while sent < count && !shared.is_over() {
-        let Ok(mut connection) = connection(shared) else { continue };
+        let Ok(mut connection) = connection_of(sender, shared) else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
         for _ in 0..PER_CONNECTION {
             let xid = connection.xid();
             let both = [record_of(&[&generator.message()]), record_of(&[&null.encode(xid)])];
@@ -210,7 +225,7 @@ fn short_connections(shared: &Shared) {
             drop(connect(shared.server));
             shared.acted();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -222,6 +237,7 @@ fn bad_connections(shared: &Shared) {
         let Some(mut stream) = connect(shared.server) else { continue };
         let _ = stream.write_all(&batch);
         shared.acted();
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -229,6 +245,31 @@ fn connection(shared: &Shared) -> Result<Connection, Fault> {
     let mut connection = Connection::open(shared.server)?;
     connection.set_patience(1)?;
     Ok(connection)
+}
+
+/// Connects a sender, from an address of its own if the server is at 127.0.0.1.
+fn connection_of(sender: u8, shared: &Shared) -> Result<Connection, Fault> {
+    let mut connection = match shared.server {
+        SocketAddr::V4(server) if *server.ip() == Ipv4Addr::LOCALHOST => {
+            let own = Ipv4Addr::new(127, 0, 1, sender.wrapping_add(1));
+            Connection::over(connect_from(own, server)?)?
+        }
+        server => Connection::open(server)?,
+    };
+    connection.set_patience(1)?;
+    Ok(connection)
+}
+
+fn connect_from(own: Ipv4Addr, server: SocketAddrV4) -> std::io::Result<TcpStream> {
+    let fd = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        Some(ipproto::TCP),
+    )?;
+    bind(&fd, &SocketAddrV4::new(own, 0))?;
+    rustix::net::connect(&fd, &server)?;
+    Ok(TcpStream::from(fd))
 }
 
 fn session(shared: &Shared, owner: &[u8]) -> Option<Session> {
