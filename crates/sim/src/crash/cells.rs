@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use dafs_types::Verifier;
 
-use super::requests::{File, MemberIndex};
+use super::requests::{CELL_BYTES, File, MemberIndex};
 
 /// A moment in the order of all events that the checker sees.
 pub(super) type Tick = u64;
@@ -35,6 +35,15 @@ impl CellRange {
         self.file == other.file
             && self.first < other.first + other.count
             && other.first < self.first + self.count
+    }
+
+    /// Returns the cells in the first `length` bytes of this run.
+    pub(super) fn first_of(&self, length: usize) -> Result<Self, String> {
+        let (count, rest) = (length / CELL_BYTES, length % CELL_BYTES);
+        match u8::try_from(count) {
+            Ok(count @ 1..) if count <= self.count && rest == 0 => Ok(Self { count, ..*self }),
+            _ => Err(format!("{length} bytes were read")),
+        }
     }
 }
 
@@ -311,6 +320,15 @@ mod tests {
     fn written(cells: &mut Cells, id: WriteId, begin: Tick, is_stable: bool) {
         cells.begin(id, 1, RUN, begin);
         cells.end(id, Some(Verifier([1; 8])), is_stable, begin + 1);
+    }
+
+    #[test]
+    fn a_read_may_return_the_first_cells_and_whole_cells_only() {
+        assert_eq!(RUN.first_of(2 * CELL_BYTES), Ok(RUN));
+        assert_eq!(RUN.first_of(CELL_BYTES), Ok(CellRange { count: 1, ..RUN }));
+        for length in [0, 1, CELL_BYTES + 1, 3 * CELL_BYTES] {
+            assert!(RUN.first_of(length).is_err(), "{length} bytes");
+        }
     }
 
     #[test]

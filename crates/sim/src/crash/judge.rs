@@ -252,6 +252,9 @@ impl Judge {
                 Ok(())
             }
             (MemberRequest::Read { run }, Reply::Bytes(bytes)) => self.see_cells(run, bytes, at),
+            (MemberRequest::Read { run }, Reply::FirstBytes(bytes)) => {
+                self.see_cells(&run.first_of(bytes.len())?, bytes, at)
+            }
             (MemberRequest::ReadLog { from }, Reply::Bytes(bytes)) => {
                 let wanted = PAGE_RECORDS as usize * RECORD_BYTES;
                 self.log.see(*from, bytes, wanted, at, now)

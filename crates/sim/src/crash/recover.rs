@@ -472,7 +472,7 @@ impl World {
 /// Returns a description of a reply without its data.
 fn brief(reply: &Reply) -> String {
     match reply {
-        Reply::Bytes(bytes) => {
+        Reply::Bytes(bytes) | Reply::FirstBytes(bytes) => {
             let stamps: Vec<_> = bytes.chunks(64).map(super::log::stamp_of).collect();
             format!("{} bytes: {stamps:?}", bytes.len())
         }

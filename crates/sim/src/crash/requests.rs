@@ -543,6 +543,9 @@ pub(super) enum Reply {
     File(FileHandle, StateId),
     Names(Vec<(Name, FileHandle)>),
     Bytes(Vec<u8>),
+    /// The first bytes of a read of NFS, which may return fewer than the client asked for. The file
+    /// has more.
+    FirstBytes(Vec<u8>),
     Written(u32, Verifier),
     Offset(u64),
     Size(u64),

@@ -267,7 +267,9 @@ fn value_of(ask: &MemberRequest, answer: &Answer<'_>) -> Result<Option<Reply>, S
             Reply::File(FileHandle(handle), dafs_types::StateId::ANONYMOUS)
         }
         Answer::Read(Result4::Ok(read)) => match read.data {
-            Payload::Here(bytes) => Reply::Bytes(bytes.to_vec()),
+            Payload::Here([]) if !read.is_end => return Err("a READ has found nothing".into()),
+            Payload::Here(bytes) if read.is_end => Reply::Bytes(bytes.to_vec()),
+            Payload::Here(bytes) => Reply::FirstBytes(bytes.to_vec()),
             Payload::Elsewhere(_) => return Err("a READ has no data".into()),
         },
         Answer::Write(Result4::Ok(done)) => {
