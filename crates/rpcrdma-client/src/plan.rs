@@ -81,6 +81,6 @@ const COMPOUND: u32 = nfs4::compound::Procedure::Compound.number();
 /// The first flavor by which replies may be protected (RPCSEC_GSS).
 const FLAVOR_GSS: u32 = 6;
 /// The length of the Reply chunk for a reply of unknown size, in bytes.
-const UNKNOWN_BYTES: usize = 1 << 20;
+const UNKNOWN_BYTES: usize = REPLY_BYTES_MAX as usize;
 /// The maximum length of a reply in bytes.
 const REPLY_BYTES_MAX: u64 = (1 << 20) + (64 << 10);

@@ -25,7 +25,8 @@ fn fixture() -> Fixture {
     Fixture::for_nfs_with(tempfile::tempdir().unwrap(), |config| config.rdma = vec![anywhere()])
 }
 
-fn anywhere() -> Address {
+/// Returns an address of iWARP over TCP, on a port that the system chooses.
+pub(crate) fn anywhere() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 

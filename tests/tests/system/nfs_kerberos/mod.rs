@@ -1,11 +1,13 @@
 //! NFS clients that authenticate by Kerberos: a KDC, a server with a key for NFS, and calls of
-//! versions 3 and 4.1 with each protection.
+//! versions 3 and 4.1 with each protection, over TCP and RDMA.
 //!
 //! Without the KDC's programs, the tests pass with a message, unless `DAFS_REQUIRE_KDC=1`.
 
 mod client;
 mod machine;
 mod refused;
+
+use std::net::SocketAddr;
 
 use dafs_client::CredentialSource;
 use dafs_gss::{Protection, ServiceOptions};
@@ -18,6 +20,7 @@ use dafs_nfs_suite::nfs4::{self, Reply, StateId};
 use dafs_nfs_suite::rpc::{Auth, Connection};
 use dafs_nfs_suite::status;
 use dafs_nfs_suite::xdr::{Get, Put};
+use dafs_rpcrdma_client::Bridge;
 use dafs_server::{
     Flavor, FlavorTerms, KerberosConfig, NfsClients, NfsExport, NfsPeers, NfsRules, PartialTerms,
     TransportSecurity,
@@ -25,7 +28,8 @@ use dafs_server::{
 
 use self::client::{Kerberized, NFS};
 use crate::auth::passwords;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, pattern};
+use crate::nfs_rdma::anywhere;
 use crate::realm::{Realm, scenario};
 
 const ALICE: u32 = 5001;
@@ -49,7 +53,7 @@ fn export(name: &str, flavors: &[Flavor]) -> NfsExport {
     NfsExport { name: name.to_owned(), clients: vec![clients] }
 }
 
-/// Starts a server with a key for NFS. The export `export` accepts Kerberos with any protection,
+/// Starts a server with a key for NFS, over TCP and RDMA. The export `export` accepts Kerberos with any protection,
 /// `readonly` AUTH_SYS, and `squashed` only encrypted calls.
 fn serve(realm: &Realm) -> Fixture {
     let keytab = realm.path("service.keytab");
@@ -80,7 +84,16 @@ fn serve(realm: &Realm) -> Fixture {
             ],
             others: Vec::new(),
         };
+        config.nfs.as_mut().unwrap().rdma = vec![anywhere()];
     })
+}
+
+/// Calls a function with the name and the address of the server over TCP, and of a bridge to the
+/// server over RDMA.
+fn over_each_transport(fixture: &Fixture, mut test: impl FnMut(&str, SocketAddr)) {
+    let bridge = Bridge::start(fixture.nfs_rdma()).unwrap();
+    test("tcp", fixture.nfs());
+    test("rdma", bridge.address());
 }
 
 /// Returns a source with the tickets of a principal.
@@ -136,21 +149,24 @@ fn version_3_reads_and_writes_with_each_protection() {
         let fixture = serve(realm);
         let mounted = mount(&fixture, "/export");
         assert_eq!(mounted.flavors, [390_003, 390_004, 390_005]);
-        for (place, protection) in EACH.into_iter().enumerate() {
-            let mut client = Kerberized::default(fixture.nfs(), protection);
-            client.call((NFS, 3, 0), &[]).unwrap();
-            let name = format!("file{place}");
-            let file = create_3(&mut client, &mounted.fh, &name);
-            // Short messages, long messages, and messages with padding.
-            for length in [5, 20_000, 1 << 20] {
-                let data: Vec<u8> = (0..length).map(|at: u32| (at * 7 + at / 251) as u8).collect();
-                assert_eq!(write_3(&mut client, &file, &data), 0);
-                assert!(read_3(&mut client, &file, length) == data, "{length} bytes");
+        over_each_transport(&fixture, |transport, server| {
+            for protection in EACH {
+                let mut client = Kerberized::default(server, protection);
+                client.call((NFS, 3, 0), &[]).unwrap();
+                let name = format!("{transport}-{protection:?}");
+                let file = create_3(&mut client, &mounted.fh, &name);
+                // Short messages, long messages, and messages with padding.
+                for length in [5, 20_000, 1 << 20] {
+                    let data = pattern(length, 7);
+                    assert_eq!(write_3(&mut client, &file, &data), 0);
+                    let read = read_3(&mut client, &file, length as u32);
+                    assert!(read == data, "{name}: {length} bytes");
+                }
+                let local = std::fs::metadata(fixture.local(&name)).unwrap();
+                let owner = std::os::unix::fs::MetadataExt::uid(&local);
+                assert!(!dafs_tests::is_root() || owner == ALICE, "{owner}");
             }
-            let local = fixture.directory.path().join("export").join(&name);
-            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(local).unwrap());
-            assert!(!dafs_tests::is_root() || owner == ALICE, "{owner}");
-        }
+        });
     });
 }
 
@@ -212,30 +228,35 @@ fn version_4_1_reads_and_writes_with_each_protection() {
     let name = "nfs_kerberos::version_4_1_reads_and_writes_with_each_protection";
     scenario(name, |realm| {
         let fixture = serve(realm);
-        for (place, protection) in EACH.into_iter().enumerate() {
-            let client = Kerberized::default(fixture.nfs(), protection);
-            let mut session = Session::start(client, format!("owner{place}").as_bytes());
-            let name = format!("file{place}");
-            let how = How::Unchecked(nfs4::attributes::Set::new().mode(0o640));
-            let open = ops::open(b"owner", 3, 0, &how, &Claim::Name(name.into_bytes()));
-            let path = [ops::putrootfh(), ops::lookup("export")];
-            let opened = session.run(&[&path[..], &[open, ops::getfh()]].concat());
-            let opened = opened.all_ok().unwrap();
-            let (state, file) = (opened.state(2).unwrap(), opened.fh(3).unwrap());
-            for length in [5_u32, 20_000, 1 << 20] {
-                let data: Vec<u8> = (0..length).map(|at| (at * 3 + at / 257) as u8).collect();
-                let write = [ops::putfh(&file), ops::write(state, 0, 2, &data)];
-                session.run(&write).all_ok().unwrap();
-                let read = [ops::putfh(&file), ops::read(state, 0, length)];
-                let reply = session.run(&read).all_ok().unwrap();
-                assert!(reply.data(1).unwrap().1 == data, "{length} bytes");
+        over_each_transport(&fixture, |transport, server| {
+            for protection in EACH {
+                let client = Kerberized::default(server, protection);
+                let name = format!("{transport}-{protection:?}");
+                reads_and_writes_4_1(Session::start(client, name.as_bytes()), &name);
             }
-            session.run(&[ops::putfh(&file), ops::close(state)]).all_ok().unwrap();
-            let stranger = StateId::UNKNOWN;
-            let reply = session.run(&[ops::putfh(&file), ops::close(stranger)]);
-            assert_ne!(reply.status, 0, "an error is a reply, too");
-        }
+        });
     });
+}
+
+fn reads_and_writes_4_1(mut session: Session, name: &str) {
+    let how = How::Unchecked(nfs4::attributes::Set::new().mode(0o640));
+    let open = ops::open(b"owner", 3, 0, &how, &Claim::Name(name.as_bytes().to_vec()));
+    let path = [ops::putrootfh(), ops::lookup("export")];
+    let opened = session.run(&[&path[..], &[open, ops::getfh()]].concat());
+    let opened = opened.all_ok().unwrap();
+    let (state, file) = (opened.state(2).unwrap(), opened.fh(3).unwrap());
+    for length in [5, 20_000, 1 << 20] {
+        let data = pattern(length, 3);
+        let write = [ops::putfh(&file), ops::write(state, 0, 2, &data)];
+        session.run(&write).all_ok().unwrap();
+        let read = [ops::putfh(&file), ops::read(state, 0, length as u32)];
+        let reply = session.run(&read).all_ok().unwrap();
+        assert!(reply.data(1).unwrap().1 == data, "{name}: {length} bytes");
+    }
+    session.run(&[ops::putfh(&file), ops::close(state)]).all_ok().unwrap();
+    let stranger = StateId::UNKNOWN;
+    let reply = session.run(&[ops::putfh(&file), ops::close(stranger)]);
+    assert_ne!(reply.status, 0, "an error is a reply, too");
 }
 
 #[test]
