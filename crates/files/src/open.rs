@@ -430,7 +430,9 @@ fn mode_of(creation: &Creation) -> CreateMode {
         Creation::NoCreate => CreateMode::NoCreate,
         Creation::Unchecked { .. } => CreateMode::Unchecked,
         Creation::Guarded { .. } => CreateMode::Guarded,
-        Creation::Exclusive { verifier } => CreateMode::Exclusive(verifier),
+        Creation::Exclusive { verifier } | Creation::ExclusiveWithAttributes { verifier, .. } => {
+            CreateMode::Exclusive(verifier)
+        }
     }
 }
 

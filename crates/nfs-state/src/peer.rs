@@ -23,6 +23,14 @@ pub enum Principal {
     Gss(Box<[u8]>),
 }
 
+impl Principal {
+    /// Returns true if the principal, or the host that names it, has proved its identity.
+    #[must_use]
+    pub const fn is_proved(&self) -> bool {
+        matches!(self, Self::Certified { .. } | Self::Gss(_))
+    }
+}
+
 /// The protection of one request by RPCSEC_GSS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {

@@ -140,8 +140,15 @@ fn create_session_counts_and_repeats() {
     assert_eq!(first.sequence, exchanged.sequence);
     let again = world.create(exchanged.id, exchanged.sequence, ROOT);
     assert_eq!(again, Ok(CreateSessionOutcome::Repeated(Box::new(first.clone()))));
-    // The reply would tell a stranger the id of the session.
-    assert_eq!(world.create(exchanged.id, exchanged.sequence, OTHER), Err(Nfs4Error::ClidInUse));
+    // Users whom a host names without proof are not told apart. Another user would learn the id of
+    // the session.
+    let by_other = world.create(exchanged.id, exchanged.sequence, OTHER);
+    assert_eq!(by_other, Ok(CreateSessionOutcome::Repeated(Box::new(first.clone()))));
+    let proved = Principal::Gss(b"user@REALM".as_slice().into());
+    let stranger = Caller { principal: &proved, ..caller(ROOT) };
+    let attempt = create_ask(exchanged.id, exchanged.sequence);
+    let refused = world.state.create_session(&attempt, &stranger, 1, world.now);
+    assert_eq!(refused, Err(Nfs4Error::ClidInUse));
     let next = exchanged.sequence + 1;
     for wrong in [next + 1, exchanged.sequence.wrapping_sub(1)] {
         assert_eq!(world.create(exchanged.id, wrong, ROOT), Err(Nfs4Error::SeqMisordered));

@@ -88,6 +88,13 @@ choice! {
             /// A value chosen by the caller, by which a repeated creation is recognized.
             verifier: Verifier,
         },
+        /// As `Exclusive`, and a new file gets these attributes.
+        ExclusiveWithAttributes = 4 {
+            /// A value chosen by the caller, by which a repeated creation is recognized.
+            verifier: Verifier,
+            /// The attributes of the new file. The store may keep the verifier as its times.
+            attributes: Settings,
+        },
     }
 }
 
@@ -102,7 +109,9 @@ impl Creation {
     #[must_use]
     pub const fn attributes(&self) -> Option<&Settings> {
         match self {
-            Self::Unchecked { attributes } | Self::Guarded { attributes } => Some(attributes),
+            Self::Unchecked { attributes }
+            | Self::Guarded { attributes }
+            | Self::ExclusiveWithAttributes { attributes, .. } => Some(attributes),
             Self::NoCreate | Self::Exclusive { .. } => None,
         }
     }

@@ -224,8 +224,9 @@ impl Material {
         let creations = [
             Creation::NoCreate,
             Creation::Unchecked { attributes: attributes.clone() },
-            Creation::Guarded { attributes },
+            Creation::Guarded { attributes: attributes.clone() },
             Creation::Exclusive { verifier: Verifier(self.bytes) },
+            Creation::ExclusiveWithAttributes { verifier: Verifier(self.bytes), attributes },
         ];
         for claim in claims {
             for creation in creations.clone() {

@@ -26,9 +26,9 @@ pub struct DelegationPolicy {
     pub per_file_max: u32,
     /// The maximum number of requests that may wait for the return of delegations.
     pub waiters_max: u32,
-    /// The time that a client has to return a delegation. It is never less than the lease, because
-    /// a client that cannot be reached does not know before the end of its lease that it has lost
-    /// the delegation.
+    /// The time that a client has to return a delegation. It is never less than the lease, which is
+    /// the default: a client that cannot be reached does not know before the end of its lease that
+    /// it has lost the delegation.
     pub recall_timeout: Duration,
     /// The time between two attempts to recall a delegation. A recall is repeated if the client was
     /// not reached or did not know the delegation.
@@ -57,7 +57,7 @@ impl Default for DelegationPolicy {
             per_client_max: 16 * 1024,
             per_file_max: 256,
             waiters_max: 4096,
-            recall_timeout: Duration::from_secs(90),
+            recall_timeout: Duration::ZERO,
             recall_retry: Duration::from_secs(1),
             quiet: Duration::from_secs(30),
             quiet_files_max: 16 * 1024,

@@ -51,8 +51,12 @@ impl Clients {
             // Until a CREATE_SESSION has succeeded, a request with the last sequence number repeats
             // a request that has failed.
             let created = client.created.as_ref().ok_or(Nfs4Error::SeqMisordered)?;
-            // The result contains the session's id, which must stay secret from other principals.
-            if created.creator != *caller.principal {
+            // The result contains the session's id, which must stay secret from other users. Those
+            // that a host names without proof can be any user of the host, so they are not told
+            // apart.
+            let is_creator = created.creator == *caller.principal
+                || !created.creator.is_proved() && !caller.principal.is_proved();
+            if !is_creator {
                 return Err(Nfs4Error::ClidInUse);
             }
             return Ok(CreateSequence::Repeat(Box::new(created.clone())));

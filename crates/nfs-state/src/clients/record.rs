@@ -55,8 +55,8 @@ impl Client {
     /// Returns true if the sender of a request may be the client itself: it has proved that it is
     /// the client's principal, or it is at the client's address.
     pub(crate) fn is_from(&self, caller: &Caller<'_>) -> bool {
-        let is_proved = matches!(self.principal, Principal::Certified { .. } | Principal::Gss(_));
-        self.peer == caller.peer || is_proved && self.principal == *caller.principal
+        self.peer == caller.peer
+            || self.principal.is_proved() && self.principal == *caller.principal
     }
 
     /// Returns true if the client has sessions or state, which it would lose with its record.

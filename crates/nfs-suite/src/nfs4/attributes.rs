@@ -154,6 +154,8 @@ pub enum Value {
     Numbers(Vec<u32>),
     /// The entries of an access control list: type, flags, rights, and name of the subject.
     Acl(Vec<(u32, u32, u32, Vec<u8>)>),
+    /// The supported arguments of OPEN: access, reservations, wishes, claims, modes of creation.
+    OpenArguments([Vec<u32>; 5]),
 }
 
 /// The decoded attributes in a reply, by their numbers.
@@ -212,11 +214,11 @@ fn get_value(form: Form, get: &mut Get<'_>) -> Result<Value, Fault> {
         }
         Form::Numbers => Value::Numbers(get.list(Get::u32)?),
         Form::OpenArguments => {
-            let mut bits = Vec::new();
-            for _ in 0..5 {
-                bits.extend(get_bits(get)?);
+            let mut all = [const { Vec::new() }; 5];
+            for numbers in &mut all {
+                *numbers = get_bits(get)?;
             }
-            Value::Bits(bits)
+            Value::OpenArguments(all)
         }
     })
 }
@@ -265,6 +267,15 @@ impl Attrs {
         match self.0.get(&number) {
             Some(Value::Bits(value)) => Ok(value.clone()),
             other => Err(Fault::Reply(format!("has {other:?} for attribute {number}"))),
+        }
+    }
+
+    /// Returns the supported arguments of OPEN: access, reservations, wishes, claims, and modes of
+    /// creation.
+    pub fn open_arguments(&self) -> Result<[Vec<u32>; 5], Fault> {
+        match self.0.get(&OPEN_ARGUMENTS) {
+            Some(Value::OpenArguments(all)) => Ok(all.clone()),
+            other => Err(Fault::Reply(format!("has {other:?} for attribute {OPEN_ARGUMENTS}"))),
         }
     }
 }

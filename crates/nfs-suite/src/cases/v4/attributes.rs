@@ -422,6 +422,20 @@ pub(super) const CASES: &[Case] = &[
             _ => refusal(&[INVAL], reply.all_ok()).map(drop),
         }
     }),
+    v42("the supported arguments of OPEN include what every server has", |b| {
+        let mut s = b.session()?;
+        if !supported(&mut s)?.contains(&a::OPEN_ARGUMENTS) {
+            return Err(crate::suite::Skip("open_arguments is not supported".into()).into());
+        }
+        let dir = s.dir.clone();
+        let attrs = get(&mut s, &dir, &[a::OPEN_ARGUMENTS])?;
+        let [access, deny, _, claims, creations] = attrs.open_arguments()?;
+        ensure!([1, 2, 3].iter().all(|number| access.contains(number)), "access: {access:?}");
+        ensure!(deny.contains(&0), "deny: {deny:?}");
+        ensure!([0, 1, 4].iter().all(|number| claims.contains(number)), "claims: {claims:?}");
+        ensure!([0, 1].iter().all(|number| creations.contains(number)), "modes: {creations:?}");
+        Ok(())
+    }),
     v42("the change attribute's behavior is told", |b| {
         let mut s = b.session()?;
         let dir = s.dir.clone();

@@ -4,7 +4,9 @@ use anyhow::{Result, bail, ensure};
 
 use super::{as_user, v41};
 use crate::bench::{Bench, USER, await_tick, refusal, same};
-use crate::nfs4::attributes::{CHANGE, FILEID, MODE, SIZE, SUPPATTR_EXCLCREAT};
+use crate::nfs4::attributes::{
+    CHANGE, FILEID, MODE, SIZE, SUPPATTR_EXCLCREAT, TIME_ACCESS, TIME_METADATA, TIME_MODIFY,
+};
 use crate::nfs4::ops::{self, Claim, How, Op, share};
 use crate::nfs4::{Body, Session, Set, StateId};
 use crate::rpc::Auth;
@@ -67,6 +69,22 @@ fn exclusive_set(s: &mut Session) -> Result<Set> {
     let reply = s.ok(&[s.dir(), ops::getattr(&[SUPPATTR_EXCLCREAT])])?;
     let supported = reply.attrs(1)?.bits(SUPPATTR_EXCLCREAT)?;
     Ok(if supported.contains(&MODE) { Set::new().mode(0o640) } else { Set::new() })
+}
+
+/// Creates a file with a verifier. Checks that the reply names the times in which the server keeps
+/// the verifier. A client that is not told does not set the real times.
+fn names_wrong_times(b: &mut Bench, how: &How) -> Result<()> {
+    let mut s = b.session()?;
+    let (opened, fh) = s.open("o", (BOTH, 0), how, "f")?;
+    let reply =
+        s.ok(&[ops::putfh(&fh), ops::getattr(&[TIME_ACCESS, TIME_METADATA, TIME_MODIFY])])?;
+    let attrs = reply.attrs(1)?;
+    let now = attrs.time(TIME_METADATA)?.0;
+    for time in [TIME_ACCESS, TIME_MODIFY] {
+        let is_right = attrs.time(time)?.0.abs_diff(now) < 60;
+        ensure!(is_right || opened.attrs.contains(&time), "attribute {time} is wrong");
+    }
+    Ok(())
 }
 
 /// The test cases of this file.
@@ -132,15 +150,22 @@ pub(super) const CASES: &[Case] = &[
         let reply = exclusive(b, &How::Exclusive(VERIFIER), &How::Exclusive(*b"somewhat"))?;
         refusal(&[EXIST], reply.all_ok()).map(drop)
     }),
+    v41("OPEN EXCLUSIVE names the times in which it keeps the verifier", |b| {
+        names_wrong_times(b, &How::Exclusive(VERIFIER))
+    }),
+    v41("OPEN EXCLUSIVE4_1 names the times in which it keeps the verifier", |b| {
+        names_wrong_times(b, &How::Exclusive41(VERIFIER, Set::new()))
+    }),
     v41("OPEN EXCLUSIVE4_1 makes a file, with the attributes that it can set", |b| {
         let mut s = b.session()?;
         let set = exclusive_set(&mut s)?;
         let sets_mode = set.0.contains_key(&MODE);
         let how = How::Exclusive41(VERIFIER, set);
-        let (_, fh) = s.open("o", (BOTH, 0), &how, "f")?;
+        let (opened, fh) = s.open("o", (BOTH, 0), &how, "f")?;
         let reply = s.ok(&[ops::putfh(&fh), ops::getattr(&[MODE])])?;
         let mode = reply.attrs(1)?.number(MODE)?;
         ensure!(!sets_mode || mode == 0o640, "the mode is {mode:o}");
+        ensure!(!sets_mode || opened.attrs.contains(&MODE), "the reply does not name the mode");
         Ok(())
     }),
     v41("OPEN EXCLUSIVE4_1 with the same verifier opens the file again", |b| {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use dafs_filer::FileOperation;
 use dafs_files::delegations::Told;
 use dafs_files::outcome::{NotDone, Outcome};
-use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime};
+use dafs_nfs_wire::nfs4::attribute_types::{ChangeKind, HandleLifetime, OpenArguments};
 use dafs_nfs_wire::nfs4::attributes::number;
 use dafs_nfs_wire::nfs4::directory::{AccessDone, AccessMask as Asked, SetAttrArgs, SetAttrResult};
 use dafs_nfs_wire::nfs4::types::{DeviceNumber, ObjectType as Shown, Time};
@@ -19,7 +19,7 @@ use dafs_types::{
 use super::compound::Service;
 use super::convert;
 use super::fault::{Result, failed, not_done};
-use super::settings::settings_of;
+use super::settings::{of_exclusive_files, settings_of};
 use super::waiting::{Awaits, Did};
 use crate::nfs::told;
 
@@ -297,10 +297,11 @@ pub(super) fn shown<'t>(
         time_metadata: Some(time(found.time_metadata)),
         time_modify: Some(time(found.time_modify)),
         mounted_on_fileid: Some(found.file_id),
-        suppattr_exclcreat: Some(Bitmap::default()),
+        suppattr_exclcreat: Some(*of_exclusive_files()),
         clone_blksize: Some(CLONE_BLOCK_BYTES),
         change_attr_type: Some(ChangeKind::Undefined),
         xattr_support: Some(true),
+        open_arguments: Some(*OPEN_ARGUMENTS),
         ..Attributes::default()
     }
 }
@@ -366,11 +367,23 @@ const READABLE: &[u32] = &[
     number::clone_blksize,
     number::change_attr_type,
     number::xattr_support,
+    number::open_arguments,
 ];
 
 /// The numbers of the attributes that clients can only set.
 pub(super) const WRITE_ONLY: &[u32] =
     &[number::time_access_set, number::time_modify_set, number::mode_umask];
+
+/// The values of the arguments of OPEN that this server supports (RFC 9754 section 3): all access
+/// modes, reservations and modes of creation; the wishes for any delegation, for none, and to
+/// cancel a wish; and all claims but those of a client that has restarted.
+static OPEN_ARGUMENTS: LazyLock<OpenArguments> = LazyLock::new(|| OpenArguments {
+    share_access: Bitmap::of(&[1, 2, 3]),
+    share_deny: Bitmap::of(&[0, 1, 2, 3]),
+    share_access_want: Bitmap::of(&[3, 4, 5]),
+    claims: Bitmap::of(&[0, 1, 2, 4, 5]),
+    create_modes: Bitmap::of(&[0, 1, 2, 3]),
+});
 
 /// The attributes that change with the content of a file.
 static OF_CONTENT: LazyLock<Bitmap> = LazyLock::new(|| {

@@ -19,7 +19,7 @@ use super::convert;
 use super::convert::{change, status_of, status_of_machine};
 use super::fault::{Result, failed, not_done};
 use super::handles::NAME_BYTES_MAX;
-use super::settings::settings_of;
+use super::settings::{of_exclusive_files, of_verifiers, settings_of};
 use super::states::{Asked, OpenState, wire_of};
 use super::waiting::{Awaits, Did, Opening};
 use crate::nfs::calls::Calls;
@@ -272,7 +272,9 @@ fn deny_of(asked: AskedDeny) -> Result<ShareDeny> {
     }
 }
 
-/// Returns the way in which an OPEN creates its file, and the attributes that it sets.
+/// Returns the way in which an OPEN creates its file, and the attributes that it sets. They include
+/// those in which the store keeps the verifier of an exclusive creation, so that the client sets
+/// their real values afterwards.
 pub(super) fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
     Ok(match how {
         OpenHow::NoCreate => (Creation::NoCreate, Bitmap::default()),
@@ -286,15 +288,16 @@ pub(super) fn creation_of(how: &OpenHow<'_>) -> Result<(Creation, Bitmap)> {
             (Creation::Guarded { attributes: settings.attributes }, settings.mask)
         }
         OpenHow::Create(CreateHow::Exclusive(verifier)) => {
-            (Creation::Exclusive { verifier: Verifier(verifier.0) }, Bitmap::default())
+            (Creation::Exclusive { verifier: Verifier(verifier.0) }, *of_verifiers())
         }
-        // With this kind of creation, the server supports no attributes. The client sets them after
-        // the file exists.
         OpenHow::Create(CreateHow::ExclusiveWithAttributes(asked)) => {
-            if !asked.attributes.mask.is_empty() {
+            if !asked.attributes.mask.without(of_exclusive_files()).is_empty() {
                 return Err(Status::AttrNotSupp);
             }
-            (Creation::Exclusive { verifier: Verifier(asked.verifier.0) }, Bitmap::default())
+            let settings = settings_of(&asked.attributes, true)?;
+            let (verifier, attributes) = (Verifier(asked.verifier.0), settings.attributes);
+            let creation = Creation::ExclusiveWithAttributes { verifier, attributes };
+            (creation, settings.mask.or(of_verifiers()))
         }
     })
 }

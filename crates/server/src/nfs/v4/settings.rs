@@ -1,7 +1,9 @@
 //! Attributes that clients set: decodes them into the form that operations on files need.
 
+use std::sync::LazyLock;
+
 use dafs_nfs_wire::nfs4::attribute_types::SetTime as Asked;
-use dafs_nfs_wire::nfs4::attributes::{Use, attribute_row};
+use dafs_nfs_wire::nfs4::attributes::{Use, attribute_row, number};
 use dafs_nfs_wire::nfs4::{Attributes, Bitmap, Fattr, Status};
 use dafs_types::{SetAttributes, SetTime, Timestamp};
 
@@ -52,6 +54,28 @@ pub(super) fn settings_of(given: &Fattr<'_>, is_new: bool) -> Result<Settings> {
         ..SetAttributes::default()
     };
     Ok(Settings { attributes, mask: given.mask })
+}
+
+/// Returns the attributes that an exclusive creation can set. The times are not among them, because
+/// the store may keep the verifier of the creation in them.
+pub(super) fn of_exclusive_files() -> &'static Bitmap {
+    static SETTABLE: LazyLock<Bitmap> = LazyLock::new(|| {
+        Bitmap::of(&[
+            number::size,
+            number::mode,
+            number::owner,
+            number::owner_group,
+            number::mode_umask,
+        ])
+    });
+    &SETTABLE
+}
+
+/// Returns the attributes in which the store may keep the verifier of an exclusive creation.
+pub(super) fn of_verifiers() -> &'static Bitmap {
+    static TIMES: LazyLock<Bitmap> =
+        LazyLock::new(|| Bitmap::of(&[number::time_access, number::time_modify]));
+    &TIMES
 }
 
 /// Returns the numeric id of a user or group as decimal text. Clients with AUTH_SYS send ids as
