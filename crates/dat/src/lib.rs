@@ -39,6 +39,7 @@ mod interface;
 mod own;
 mod region;
 mod spare;
+mod spinner;
 mod stream;
 mod tls;
 mod wait;
@@ -68,6 +69,7 @@ pub use region::{
     DmabufError, DmabufRange, LocalSegment, Region, RegionPath, RegisterError, RemoteSegment,
     Rights,
 };
+pub use spinner::{Polled, Spinner};
 pub use tcp::MpaOptions;
 pub use tls::{
     CertificateIdentity, ClientCertificates, TlsClient, TlsClientFiles, TlsConfigError, TlsFailure,

@@ -1,5 +1,7 @@
 //! The grace period, in which clients reclaim their state after a restart.
 
+use std::time::Duration;
+
 use crate::common::*;
 use dafs_filer::*;
 use dafs_ops::Fault;
@@ -88,6 +90,32 @@ fn a_client_that_disconnects_while_reclaiming_stays_recorded() {
     // The record is removed with the client's state.
     bench.lose(a);
     assert_eq!(lapsed(&mut bench), ["a"]);
+}
+
+#[test]
+fn clients_that_still_reclaim_get_at_most_one_lease_more() {
+    let lease = FilerConfig::default().lease;
+    let second = Duration::from_secs(1);
+    let mut bench = restarted(records(&["a", "b"]));
+    let a = bench.session("a");
+    let mut now = Moment(0).after(lease.checked_sub(second).unwrap());
+    for file in 1.. {
+        let reclaimed = bench.filer.open(a, &taken_back(file), now);
+        bench.filer.on_tick(now);
+        if reclaimed == Err(Fault::NoGrace) {
+            break;
+        }
+        reclaimed.unwrap();
+        now = now.after(second);
+    }
+    let lasted = now.since(Moment(0));
+    assert!(lasted > 2 * lease - 2 * second && lasted <= 2 * lease + second, "{lasted:?}");
+    // A client that pauses gets no more time.
+    let mut bench = restarted(records(&["a", "b"]));
+    let a = bench.session("a");
+    bench.filer.open(a, &taken_back(1), Moment(0).after(lease)).unwrap();
+    bench.filer.on_tick(Moment(0).after(lease + 3 * second));
+    assert!(!bench.filer.is_in_grace());
 }
 
 #[test]

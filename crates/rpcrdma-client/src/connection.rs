@@ -286,6 +286,9 @@ impl Connection {
                     if left.is_zero() {
                         return None;
                     }
+                    if self.calls.len() == 1 {
+                        self.interface.await_alone(true);
+                    }
                     self.interface.wait(1, Some(left));
                 }
             }

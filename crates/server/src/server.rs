@@ -88,7 +88,7 @@ impl Server {
             Some(nfs) => {
                 let own = others.pop().ok_or(ServerError::Reactors { asked: 0 })?;
                 let interface = (own.interface.as_fd(), own.interface.waker());
-                let front = Front::new(nfs, config.tls.clone(), interface, &mut shared)?;
+                let front = Front::new(nfs, config.tls.clone(), interface, wait, &mut shared)?;
                 Some((own, front))
             }
             None => None,

@@ -311,13 +311,18 @@ impl Records {
         self.count
     }
 
+    /// Returns true if there may be events, so that a wait would not sleep.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || !self.ready.is_empty()
+    }
+
     /// Writes pending replies to their sockets, waits until a descriptor is ready or `timeout` has
     /// passed, and receives the bytes that have arrived. [`Records::next_event`] returns the
     /// events. Returns true if the descriptor given to [`Records::watch`] is readable.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         self.flush();
-        let has_events = !self.events.is_empty() || !self.ready.is_empty();
-        let timeout = if has_events { Duration::ZERO } else { timeout };
+        let timeout = if self.has_events() { Duration::ZERO } else { timeout };
         let timeout = rustix::time::Timespec::try_from(timeout).ok();
         let mut ready = [const { MaybeUninit::uninit() }; READY_MAX];
         // A failure leaves no event; the next wait repeats the call.

@@ -23,9 +23,9 @@ impl Filer {
         arguments: &OpenArguments<'_>,
         now: Moment,
     ) -> Result<Opened, Fault> {
-        let record = self.client(client)?;
+        self.client(client)?;
         if arguments.is_reclaim {
-            self.may_reclaim(record)?;
+            self.may_reclaim(client, now)?;
         } else {
             self.check_grace(client, now)?;
         }

@@ -6,7 +6,7 @@
 //!   nothing is granted that conflicts with a later reclaim.
 //! - A client has finished reclaiming when it requests new state (even a lock test) or disconnects.
 //!   An NFSv4 client has finished when it says so (RECLAIM_COMPLETE). When all clients have
-//!   finished, the period ends early.
+//!   finished, the period ends early. While clients reclaim, it ends later, by at most one lease.
 //! - While a client may have plain locks to reclaim, no other client may read or write, because the
 //!   server does not know the ranges of these locks.
 //!
@@ -17,6 +17,7 @@
 //! recorded as a client with state again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dafs_ops::Fault;
 use dafs_types::{Moment, Verifier};
@@ -42,8 +43,14 @@ pub struct ClientRecord {
 #[derive(Debug)]
 pub(super) struct Grace {
     ends: Moment,
+    /// The time at which the period ends even if clients still reclaim.
+    ends_at_most: Moment,
     expected: BTreeMap<Box<[u8]>, Expected>,
 }
+
+/// The time for which the grace period lasts at least after a reclaim: twice the time between two
+/// calls of [`Filer::on_tick`].
+const NEXT_RECLAIM: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Expected {
@@ -67,7 +74,9 @@ impl Filer {
         };
         let expected = clients.into_iter().map(expect).collect();
         self.locks.begin_grace();
-        self.grace = Some(Grace { ends: now.after(self.config.lease), expected });
+        let ends = now.after(self.config.lease);
+        let ends_at_most = ends.after(self.config.lease);
+        self.grace = Some(Grace { ends, ends_at_most, expected });
     }
 
     /// Returns true during the grace period.
@@ -141,14 +150,19 @@ impl Filer {
         }
     }
 
-    /// Checks whether a client may still reclaim state.
+    /// Checks whether a client may still reclaim state. A client that may do so has time to reclaim
+    /// more: it may have come back late, and have thousands of opens.
     ///
     /// # Errors
     /// EXPIRED if the grace period has ended or the client held no state.
-    pub(super) fn may_reclaim(&self, client: &Client) -> Result<(), Fault> {
-        let grace = self.grace.as_ref().ok_or(Fault::NoGrace)?;
+    pub(super) fn may_reclaim(&mut self, slot: ClientKey, now: Moment) -> Result<(), Fault> {
+        let grace = self.grace.as_mut().ok_or(Fault::NoGrace)?;
+        let client = self.clients.get(slot).ok_or(Fault::NoClient)?;
         match grace.expected.get(&client.name) {
-            Some(expected) if expected.is(client) => Ok(()),
+            Some(expected) if expected.is(client) => {
+                grace.ends = grace.ends.max(now.after(NEXT_RECLAIM).min(grace.ends_at_most));
+                Ok(())
+            }
             _ => Err(Fault::NoGrace),
         }
     }

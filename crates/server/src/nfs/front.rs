@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use dafs_dat::records::{LinkId, Part, RecordEvent};
-use dafs_dat::{Address, EndpointId, TlsServer, Waker};
+use dafs_dat::{Address, EndpointId, TlsServer, WaitPolicy, Waker};
 use dafs_filer::ClientKey;
 use dafs_files::defect::Defect;
 use dafs_journal::RecordNumber;
@@ -98,15 +98,17 @@ struct Link {
 }
 
 impl Front {
-    /// Listens at the configured addresses. Calls are executed once the reactor runs.
+    /// Listens at the configured addresses. Calls are executed once the reactor runs. `wait` limits
+    /// the spins for calls over RDMA.
     pub(crate) fn new(
         config: &NfsConfig,
         tls: Option<TlsServer>,
         (interface, waker): (BorrowedFd<'_>, Waker),
+        wait: WaitPolicy,
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let connections = Connections::new();
+        let connections = Connections::new(wait);
         let mut connections = connections.map_err(system("creating the NFS interface"))?;
         connections.watch(interface).map_err(system("watching the transport interface"))?;
         connections.listen(config, shared.cache.arena())?;

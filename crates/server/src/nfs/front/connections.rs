@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use dafs_dat::TlsServer;
 use dafs_dat::records::{LinkId, Part, RecordEvent, Records, RecordsConfig};
+use dafs_dat::{Polled, Spinner, TlsServer, WaitPolicy};
 use dafs_memory::Memory;
 
 use crate::config::ServerError;
@@ -22,14 +22,16 @@ pub(super) struct Connections {
     records: Records,
     /// `None` if NFS clients are not served over RDMA.
     rdma: Option<Rdma>,
+    /// Spins for calls over RDMA.
+    spinner: Spinner,
 }
 
 impl Connections {
-    /// Returns the connections, without a listener.
+    /// Returns the connections, without a listener. `wait` limits the spins for calls over RDMA.
     ///
     /// # Errors
     /// If the system has no descriptor left.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(wait: WaitPolicy) -> io::Result<Self> {
         let records = Records::new(RecordsConfig {
             record_bytes_max: CALL_BYTES_MAX,
             connections_max: CONNECTIONS_MAX,
@@ -38,7 +40,7 @@ impl Connections {
             handshake_patience: HANDSHAKE_PATIENCE,
             handshakes_per_address_max: HANDSHAKES_PER_ADDRESS_MAX,
         })?;
-        Ok(Self { records, rdma: None })
+        Ok(Self { records, rdma: None, spinner: Spinner::new(wait) })
     }
 
     /// Listens at the configured addresses. `cache` is the memory with the data of replies.
@@ -89,11 +91,35 @@ impl Connections {
     /// Sends replies, and receives what has arrived. Waits for this time if nothing has. Returns
     /// true if a watched descriptor may be readable.
     pub(super) fn wait(&mut self, timeout: Duration) -> bool {
-        let Self { records, rdma } = self;
+        let Self { records, rdma, spinner } = self;
         let Some(rdma) = rdma else { return records.wait(timeout) };
         let timeout = if rdma.arm() { timeout } else { Duration::ZERO };
+        // Clients over RDMA expect replies within microseconds, which a wakeup takes alone.
+        // Clients over TCP do not, so the server does not spend processor time for them.
+        if !timeout.is_zero() && rdma.is_in_use() {
+            let mut is_woken = false;
+            let polled = spinner.spin(|| {
+                is_woken = records.wait(Duration::ZERO);
+                if is_woken {
+                    rdma.poll(records);
+                }
+                match (rdma.has_events(), is_woken || records.has_events()) {
+                    (true, _) => Polled::Awaited,
+                    (false, true) => Polled::Other,
+                    (false, false) => Polled::Nothing,
+                }
+            });
+            if polled != Polled::Nothing {
+                return is_woken;
+            }
+            // A message may have arrived since the last poll.
+        }
+        let begin = records.now();
         let is_woken = records.wait(timeout);
         rdma.poll(records);
+        if rdma.has_events() {
+            spinner.slept(records.now().saturating_sub(begin));
+        }
         is_woken
     }
 
@@ -117,7 +143,7 @@ impl Connections {
 
     /// Returns the connections over RDMA if a connection is one of them.
     fn over_rdma(&mut self, link: LinkId) -> Option<(&mut Rdma, &mut Records)> {
-        let Self { records, rdma } = self;
+        let Self { records, rdma, .. } = self;
         let rdma = rdma.as_mut().filter(|rdma| rdma.has(link))?;
         Some((rdma, records))
     }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use dafs_dat::Waker;
 use dafs_dat::sim::Network;
+use dafs_dat::{WaitPolicy, Waker};
 use dafs_types::Moment;
 
 use super::connections::Connections;
@@ -21,7 +21,7 @@ impl Front {
         shared: &mut Shared,
     ) -> Result<Self, ServerError> {
         let what = "creating the NFS interface";
-        let connections = Connections::new();
+        let connections = Connections::new(WaitPolicy { spin_max: Duration::ZERO });
         let mut connections = connections.map_err(|source| ServerError::System { what, source })?;
         connections.records().listen_simulated(network, port)?;
         Ok(Self::over(connections, config, None, waker, shared))

@@ -124,7 +124,18 @@ impl Rdma {
     /// Starts what was posted, and prepares for waiting. Returns false if there are events.
     pub(super) fn arm(&mut self) -> bool {
         let is_armed = self.interface.arm();
-        is_armed && self.events.is_empty() && self.ready.is_empty()
+        is_armed && !self.has_events()
+    }
+
+    /// Returns true if there are events, so that [`Rdma::next_event`] returns something or has to be
+    /// called again.
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Returns true if a client has a connection.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.links.iter().flatten().next().is_some()
     }
 
     /// Returns true if a link is a connection over RDMA.
