@@ -37,9 +37,10 @@ nfs_at() {
     esac
 }
 
-# Starts the server with an empty directory: `nfs_serve VERSION`.
+# Starts the server with an empty directory: `nfs_serve VERSION [OPTION...]`.
 nfs_serve() {
     nfs_version=$1
+    local options=("${@:2}")
     nfs_port=$((port + 1000))
     url=dafs://$nfs_address:$port
     flags=(--tcp "$nfs_address:$port" --nfs "$nfs_address:$nfs_port" --nfs-from "$nfs_from")
@@ -49,6 +50,7 @@ nfs_serve() {
         # Clients over RDMA have any port.
         flags+=(--nfs-rdma "${nfs_listener:-$nfs_address}:$captured_port" --nfs-any-port)
     fi
+    flags+=("${options[@]}")
     # What a row that failed has left.
     guest "umount() { busybox umount -f -l \$1; }
         sed -n 's#^[^ ]* \(/tools/[mo][^ ]*\) nfs.*#\1#p' /proc/mounts | tac |
@@ -104,7 +106,7 @@ is_same_tree() {
 
 # Files both ways, every change, and large listings. All packets must be as RFCs say.
 nfs_files() {
-    nfs_serve "$1" || return
+    nfs_serve "$@" || return
     capture_begin
     nfs_files_captured || { local status=$? && capture_end && return "$status"; }
     capture_end && nfs_decodes

@@ -67,7 +67,7 @@ nfs-4.1-files nfs_files 4.1
 nfs-4.1-work nfs_work 4.1
 nfs-4.1-shared nfs_shared 4.1
 nfs-4.1-killed nfs_killed 4.1
-nfs-4.2-files nfs_files 4.2
+nfs-4.2-files nfs_files 4.2 --exactly-once memory
 nfs-4.2-work nfs_work 4.2
 nfs-4.2-shared nfs_shared 4.2
 nfs-4.2-killed nfs_killed 4.2

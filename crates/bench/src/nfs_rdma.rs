@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dafs_client::{Buffer, Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_rpcrdma_client::{Connection, Received};
+use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 
 use crate::measure;
@@ -135,6 +136,8 @@ impl DafsReader {
 struct NfsReader {
     connection: Connection,
     file: Vec<u8>,
+    /// The user and the group that the calls name.
+    user: (u32, u32),
     offsets: Offsets,
     xid: u32,
 }
@@ -143,7 +146,8 @@ impl NfsReader {
     fn open(address: &Address) -> Result<Self> {
         let connection = Connection::open(address, PATIENCE)?;
         let (file, offsets) = (Vec::new(), Offsets(SEED));
-        let mut reader = Self { connection, file, offsets, xid: 0 };
+        let user = (geteuid().as_raw(), getegid().as_raw());
+        let mut reader = Self { connection, file, user, offsets, xid: 0 };
         let mounted = reader.results((MOUNT, 1), &opaque(b"/"))?;
         let root = handle(&mounted).context("MNT returned no handle")?;
         let found = reader.results((NFS, 3), &[opaque(root), opaque(FILE.as_bytes())].concat())?;
@@ -186,8 +190,7 @@ impl NfsReader {
     /// Calls a procedure of a program, and returns its results without the data of a READ.
     fn results(&mut self, (program, procedure): (u32, u32), arguments: &[u8]) -> Result<Vec<u8>> {
         self.xid += 1;
-        let user = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
+        let (user, group) = self.user;
         // A call of version 2 of RPC with AUTH_SYS, without a host name and without groups.
         let words = [self.xid, 0, 2, program, 3, procedure, 1, 20, 0, 0, user, group, 0, 0, 0];
         let header: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();

@@ -93,15 +93,17 @@ impl Connections {
     pub(super) fn wait(&mut self, timeout: Duration) -> bool {
         let Self { records, rdma, spinner } = self;
         let Some(rdma) = rdma else { return records.wait(timeout) };
-        let timeout = if rdma.arm() { timeout } else { Duration::ZERO };
-        // Clients over RDMA expect replies within microseconds, which a wakeup takes alone.
+        // Clients over RDMA expect replies within microseconds, and a wakeup alone takes longer.
         // Clients over TCP do not, so the server does not spend processor time for them.
         if !timeout.is_zero() && rdma.is_in_use() {
-            let mut is_woken = false;
+            records.flush();
+            let (mut is_woken, mut polls) = (false, 0_u32);
             let polled = spinner.spin(|| {
-                is_woken = records.wait(Duration::ZERO);
-                if is_woken {
-                    rdma.poll(records);
+                rdma.poll(records);
+                polls += 1;
+                // Other clients and threads of the server wait for some polls.
+                if polls.is_multiple_of(POLLS_FOR_OTHERS) {
+                    is_woken = records.wait(Duration::ZERO);
                 }
                 match (rdma.has_events(), is_woken || records.has_events()) {
                     (true, _) => Polled::Awaited,
@@ -112,8 +114,8 @@ impl Connections {
             if polled != Polled::Nothing {
                 return is_woken;
             }
-            // A message may have arrived since the last poll.
         }
+        let timeout = if rdma.arm() { timeout } else { Duration::ZERO };
         let begin = records.now();
         let is_woken = records.wait(timeout);
         rdma.poll(records);
@@ -224,6 +226,8 @@ impl Connections {
     }
 }
 
+/// The number of polls for calls over RDMA before one for everything else.
+const POLLS_FOR_OTHERS: u32 = 8;
 /// The number of bytes that are kept of a call of a client that no rule lets in: enough for the
 /// header and the credential of a call, which is refused, and for the calls without arguments that
 /// such a client may make.
