@@ -2,7 +2,7 @@
 //!
 //! Invariant: the buffers of a call are given back only when its reply or its failure has arrived.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub struct Connection {
     client: Client,
     inbox: Inbox,
     buffers: Buffers,
-    calls: HashMap<u32, Call>,
+    calls: BTreeMap<u32, Call>,
 }
 
 /// A call whose reply has not arrived.
@@ -130,7 +130,7 @@ impl Connection {
                 Some(Event::Established { private_data, .. }) => {
                     let peer = PrivateData::find(&private_data);
                     let client = Client::new(config, peer);
-                    let (buffers, calls) = (Buffers::default(), HashMap::new());
+                    let (buffers, calls) = (Buffers::default(), BTreeMap::new());
                     return Ok(Self { interface, endpoint, client, inbox, buffers, calls });
                 }
                 Some(Event::Rejected { .. }) => {

@@ -350,6 +350,11 @@ fn decode_segment(reader: &mut Reader<'_>) -> Result<Segment, Fault> {
 
 /// Appends an encoded message.
 pub fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
+    out.reserve(match &message.body {
+        Body::Message { chunks, rpc } => encoded_bytes(chunks) + rpc.len(),
+        Body::NoMessage { chunks } => encoded_bytes(chunks),
+        Body::Done | Body::Error(_) => HEADER_BYTES_MIN,
+    });
     let prefix = |procedure: u32, out: &mut Vec<u8>| {
         put(out, &[message.xid.0, VERSION, message.credits, procedure]);
     };

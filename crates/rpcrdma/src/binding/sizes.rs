@@ -4,6 +4,8 @@
 //! Invariant: a size is never less than that of the largest reply which a server may send. A client
 //! that offers less memory would lose the reply of a call that was executed.
 
+use std::sync::LazyLock;
+
 use dafs_nfs_wire::nfs3;
 use dafs_nfs_wire::nfs4::attributes::attribute_row;
 use dafs_nfs_wire::nfs4::{self, Answer, Bitmap, Operation};
@@ -55,7 +57,9 @@ impl ReplySize {
 /// Returns the maximum size of the reply to a call of NFS version 3.
 #[must_use]
 pub fn nfs3_reply_size(arguments: &nfs3::Arguments<'_>) -> ReplySize {
-    let attributes = shape_bytes_max(<Option<nfs3::Attributes> as Xdr<'_>>::SHAPE);
+    static ATTRIBUTES_BYTES: LazyLock<u64> =
+        LazyLock::new(|| shape_bytes_max(<Option<nfs3::Attributes> as Xdr<'_>>::SHAPE));
+    let attributes = *ATTRIBUTES_BYTES;
     let mut size = ReplySize { message: RPC_REPLY_BYTES_MAX, items: Vec::new() };
     match arguments {
         nfs3::Arguments::Read(read) => {

@@ -217,8 +217,9 @@ impl Front {
                 RecordEvent::Closed { link, reason } => {
                     tracing::debug!(?link, reason, "an NFS connection has ended");
                     self.v4.connection_lost(link);
-                    if let Some(place) = self.links.get_mut(link.index()) {
-                        *place = None;
+                    // Another connection may have the place already.
+                    if self.link(link).is_some() {
+                        self.links[link.index()] = None;
                     }
                 }
             }

@@ -227,7 +227,7 @@ impl Connections {
 }
 
 /// The number of polls for calls over RDMA before one for everything else.
-const POLLS_FOR_OTHERS: u32 = 8;
+const POLLS_FOR_OTHERS: u32 = 32;
 /// The number of bytes that are kept of a call of a client that no rule lets in: enough for the
 /// header and the credential of a call, which is refused, and for the calls without arguments that
 /// such a client may make.

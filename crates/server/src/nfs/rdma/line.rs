@@ -6,7 +6,7 @@
 //!   released then, by their cookies.
 //! - A call that finds no buffer waits, and calls without Read chunks pass it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use dafs_dat::{
@@ -31,12 +31,12 @@ pub(super) struct Line {
     host: IpAddr,
     machine: Connection,
     inbox: Inbox,
-    calls: HashMap<CallId, Kept>,
+    calls: BTreeMap<CallId, Kept>,
     /// The calls that the server executes, by their identifiers. A client may use an identifier
     /// again before it has the first reply.
-    executing: HashMap<u32, VecDeque<(CallId, Option<Target>)>>,
+    executing: BTreeMap<u32, VecDeque<(CallId, Option<Target>)>>,
     /// The work requests that have not completed, by their cookies.
-    pending: HashMap<u64, Pending>,
+    pending: BTreeMap<u64, Pending>,
     next_cookie: u64,
     /// What waits for a buffer, in its order.
     waiting: VecDeque<Action>,
@@ -102,9 +102,9 @@ impl Line {
             host,
             machine,
             inbox,
-            calls: HashMap::new(),
-            executing: HashMap::new(),
-            pending: HashMap::new(),
+            calls: BTreeMap::new(),
+            executing: BTreeMap::new(),
+            pending: BTreeMap::new(),
             next_cookie: 0,
             waiting: VecDeque::new(),
             unsent: 0,

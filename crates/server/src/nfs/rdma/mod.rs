@@ -133,9 +133,9 @@ impl Rdma {
         !self.events.is_empty() || !self.ready.is_empty()
     }
 
-    /// Returns true if a client has a connection.
+    /// Returns true if a client that the rules let in has a connection.
     pub(super) fn is_in_use(&self) -> bool {
-        self.links.iter().flatten().next().is_some()
+        self.links.iter().flatten().any(|open| matches!(open.state, State::Open(_)))
     }
 
     /// Returns true if a link is a connection over RDMA.
@@ -286,8 +286,12 @@ impl Rdma {
 
     /// Handles what has arrived, without waiting.
     pub(super) fn poll(&mut self, records: &mut Records) {
+        let is_any = self.interface.poll() > 0;
+        // A server that spins polls far more often than something arrives.
+        if !is_any && !self.is_waiting() {
+            return;
+        }
         let now = moment(records);
-        self.interface.poll();
         for _ in 0..EVENTS_IN_TURN {
             if self.take_message(now, records) {
                 continue;
@@ -311,13 +315,15 @@ impl Rdma {
         }
     }
 
+    /// Returns true if a connection waits for buffers.
+    fn is_waiting(&self) -> bool {
+        self.links.iter().flatten().any(RdmaLink::is_waiting)
+    }
+
     /// Tries again what waits for buffers.
     fn try_again(&mut self, now: Moment, records: &mut Records) {
-        let is_waiting = |open: &&RdmaLink| match &open.state {
-            State::Open(line) => line.is_waiting(),
-            State::Asked(..) => false,
-        };
-        let waiting = self.links.iter().flatten().filter(is_waiting).map(|open| open.id);
+        let waiting = self.links.iter().flatten().filter(|open| open.is_waiting());
+        let waiting = waiting.map(|open| open.id);
         for link in waiting.collect::<Vec<_>>() {
             self.with(link, now, records, Line::try_again);
         }
@@ -443,6 +449,14 @@ impl Rdma {
 }
 
 impl RdmaLink {
+    /// Returns true if the connection waits for buffers.
+    fn is_waiting(&self) -> bool {
+        match &self.state {
+            State::Open(line) => line.is_waiting(),
+            State::Asked(..) => false,
+        }
+    }
+
     /// Returns true if the client is this host, or one of the same IPv6 network.
     fn is_of(&self, host: IpAddr) -> bool {
         network_of(self.host) == network_of(host)
