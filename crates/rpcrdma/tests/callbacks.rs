@@ -43,22 +43,41 @@ fn calls_of_both_directions_share_a_connection_and_even_an_identifier() {
 fn each_direction_has_its_own_credits() {
     let client = ClientConfig { callbacks: 2, ..ClientConfig::default() };
     let (mut server, mut client, mut memory) = pair(ServerConfig::default(), client);
-    call_back(&mut server, &mut memory, 1).unwrap();
-    assert_eq!(call_back(&mut server, &mut memory, 2), Err(CallbackRefused::Credits));
+    // Before the first reply there is one credit. The other callbacks wait.
+    for xid in 1..=4 {
+        call_back(&mut server, &mut memory, xid).unwrap();
+        assert_eq!(call_back(&mut server, &mut memory, xid), Err(CallbackRefused::InFlight));
+        assert_eq!(server.out.len(), 1);
+    }
     server.deliver(&mut client);
     let back = client.reply_back(Xid(1), reply_to(1).bytes()).unwrap();
     assert_eq!(decode(&back).unwrap().credits, 2);
     server.receive(&back, &mut memory);
-    call_back(&mut server, &mut memory, 2).unwrap();
-    assert_eq!(call_back(&mut server, &mut memory, 2), Err(CallbackRefused::InFlight));
-    call_back(&mut server, &mut memory, 3).unwrap();
-    assert_eq!(call_back(&mut server, &mut memory, 4), Err(CallbackRefused::Credits));
+    let xids: Vec<_> = server.out.iter().map(|(sent, _)| decode(sent).unwrap().xid).collect();
+    assert_eq!(xids, [Xid(2), Xid(3)]);
     assert_eq!(server.connection.calls_in_flight(), 0);
     // A server that ignores them is not served.
     server.deliver(&mut client);
     let (message, _) = server.out.remove(0);
     client.receive(&message, None);
     assert_eq!(client.receive(&message, None), Event::Overrun);
+}
+
+#[test]
+fn callbacks_that_wait_for_credits_end_and_have_a_limit() {
+    let (mut server, _, mut memory) = usual_pair();
+    for xid in 0..=256 {
+        call_back(&mut server, &mut memory, xid).unwrap();
+    }
+    assert_eq!(call_back(&mut server, &mut memory, 1000), Err(CallbackRefused::Credits));
+    // The client replies to none of them.
+    server.now = server.now.after(Duration::from_secs(30));
+    server.connection.on_time(server.now);
+    server.run(&mut memory);
+    let ended: Vec<_> = std::mem::take(&mut server.callbacks);
+    assert_eq!(ended.len(), 257);
+    assert!(ended.iter().all(|(_, outcome)| *outcome == Err(CallbackFault::Patience)));
+    assert_eq!((server.connection.deadline(), server.ended), (None, None));
 }
 
 #[test]

@@ -158,16 +158,16 @@ impl Connection {
             Ok(Message { xid, credits, body }) => match body {
                 Body::Done => {}
                 Body::Error(error) => {
-                    self.end_callback(xid, credits, Err(CallbackFault::Refused(error)));
+                    self.end_callback(xid, credits, Err(CallbackFault::Refused(error)), now);
                 }
                 Body::NoMessage { chunks } => self.begin(xid, credits, chunks, None, now),
                 Body::Message { chunks, rpc } => match direction(rpc, xid) {
                     Ok(Direction::Call) => self.begin(xid, credits, chunks, Some(rpc), now),
                     Ok(Direction::Reply) if chunks.is_empty() => {
-                        self.end_callback(xid, credits, Ok(rpc));
+                        self.end_callback(xid, credits, Ok(rpc), now);
                     }
                     Ok(Direction::Reply) => {
-                        self.end_callback(xid, credits, Err(CallbackFault::Chunks));
+                        self.end_callback(xid, credits, Err(CallbackFault::Chunks), now);
                     }
                     Err(fault) => self.answer(Malformed { xid, credits, fault }, now),
                 },
@@ -259,7 +259,8 @@ impl Connection {
         }
     }
 
-    /// Sends a callback. Its end is reported by [`Action::Callback`].
+    /// Sends a callback, as soon as the peer has granted a credit for it. Its end is reported by
+    /// [`Action::Callback`].
     ///
     /// # Errors
     /// If the callback cannot be sent.
@@ -268,9 +269,16 @@ impl Connection {
             return Err(CallbackRefused::Ended);
         }
         let deadline = now.after(self.config.patience);
-        let head = self.callbacks.begin(xid, rpc, self.send_bytes, deadline)?;
-        self.push_send(None, head, Vec::new(), None, now);
+        self.callbacks.begin(xid, rpc, self.send_bytes, deadline)?;
+        self.send_callbacks(now);
         Ok(())
+    }
+
+    /// Sends the callbacks for which there are credits.
+    fn send_callbacks(&mut self, now: Moment) {
+        while let Some(head) = self.callbacks.next_message(now.after(self.config.patience)) {
+            self.push_send(None, head, Vec::new(), None, now);
+        }
     }
 
     /// Returns the moment at which [`Connection::on_time`] must be called.
@@ -292,6 +300,21 @@ impl Connection {
         while let Some(xid) = self.callbacks.overdue(now) {
             let outcome = Err(CallbackFault::Patience);
             self.actions.push_back(Action::Callback { xid, outcome });
+        }
+        self.send_callbacks(now);
+    }
+
+    /// Gives a read more time, because this end has no memory for it yet.
+    pub fn postpone_read(&mut self, read: ReadId, now: Moment) {
+        if let Some((_, deadline)) = self.transfers.in_flight.get_mut(&read) {
+            *deadline = now.after(self.config.patience);
+        }
+    }
+
+    /// Gives a Send more time, because this end has no memory yet for the writes before it.
+    pub fn postpone_send(&mut self, send: SendId, now: Moment) {
+        if let Some(sent) = self.sends.get_mut(&send) {
+            sent.deadline = now.after(self.config.patience);
         }
     }
 
@@ -375,11 +398,18 @@ impl Connection {
         debug_assert_eq!(refused, Ok(()));
     }
 
-    fn end_callback(&mut self, xid: Xid, granted: u32, outcome: Result<&[u8], CallbackFault>) {
+    fn end_callback(
+        &mut self,
+        xid: Xid,
+        granted: u32,
+        outcome: Result<&[u8], CallbackFault>,
+        now: Moment,
+    ) {
         // A reply to a callback that has run out of time, or that was never sent, is ignored.
         if self.callbacks.end(xid, granted) {
             let outcome = outcome.map(<[u8]>::to_vec);
             self.actions.push_back(Action::Callback { xid, outcome });
+            self.send_callbacks(now);
         }
     }
 

@@ -140,7 +140,8 @@ impl Connections {
 
     /// Removes and returns the next event.
     pub(super) fn next_event(&mut self) -> Option<RecordEvent> {
-        self.records.next_event().or_else(|| self.rdma.as_mut()?.next_event())
+        let Self { records, rdma, .. } = self;
+        records.next_event().or_else(|| rdma.as_mut()?.next_event(records))
     }
 
     /// Returns the connections over RDMA if a connection is one of them.

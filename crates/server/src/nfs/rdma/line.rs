@@ -4,7 +4,10 @@
 //! Invariants:
 //! - The memory of a reply stays as it is until its Send has completed. The pieces of the cache are
 //!   released then, by their cookies.
-//! - A call that finds no buffer waits, and calls without Read chunks pass it.
+//! - A call or reply that finds no buffer waits, and what needs none passes it. To wait for a buffer
+//!   takes no time of the peer's.
+//! - A call keeps its buffer until it is taken, so that a connection that is paused cannot have more
+//!   calls than the limits of buffers allow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -23,7 +26,7 @@ use dafs_rpcrdma::server::{
 };
 use dafs_types::Moment;
 
-use super::buffers::{Buffer, Buffers, NoBuffer};
+use super::buffers::{Buffer, Buffers, NoBuffer, User};
 
 /// A connection.
 pub(super) struct Line {
@@ -38,8 +41,10 @@ pub(super) struct Line {
     /// The work requests that have not completed, by their cookies.
     pending: BTreeMap<u64, Pending>,
     next_cookie: u64,
-    /// What waits for a buffer, in its order.
-    waiting: VecDeque<Action>,
+    /// What waits for a buffer for a call, in its order.
+    waiting_calls: VecDeque<Action>,
+    /// What waits for a buffer for a reply, in its order.
+    waiting_replies: VecDeque<Action>,
     /// The number of bytes of the replies that are not sent.
     unsent: u64,
 }
@@ -50,8 +55,10 @@ struct Kept {
     /// The buffer with the data of the call, until the call is passed on.
     buffer: Option<Buffer>,
     reply: Option<Outgoing>,
-    /// The buffers with the bytes of the reply that are written to the client's memory.
-    staged: Vec<Buffer>,
+    /// The buffer with the bytes of the reply, if some are written to the client's memory.
+    staged: Option<Buffer>,
+    /// True if a write of the reply waits for the buffer.
+    is_waiting: bool,
 }
 
 /// A reply, until it has been sent.
@@ -74,7 +81,9 @@ enum Pending {
 
 /// An event of a connection.
 pub(super) enum LineEvent {
-    /// A call has arrived, or a reply to a callback.
+    /// A call has arrived. [`Line::take_call`] returns it.
+    Call(IncomingCall),
+    /// A reply to a callback has arrived.
     Message(Vec<u8>),
     /// The memory of a reply is no longer in use.
     Sent(u64),
@@ -106,7 +115,8 @@ impl Line {
             executing: BTreeMap::new(),
             pending: BTreeMap::new(),
             next_cookie: 0,
-            waiting: VecDeque::new(),
+            waiting_calls: VecDeque::new(),
+            waiting_replies: VecDeque::new(),
             unsent: 0,
         }
     }
@@ -170,6 +180,13 @@ impl Line {
 
     /// Ends the connection if the client does not act in time.
     pub(super) fn on_time(&mut self, now: Moment) {
+        for action in self.waiting_calls.iter().chain(&self.waiting_replies) {
+            match action {
+                Action::Read(read) => self.machine.postpone_read(read.id, now),
+                Action::Send(send) => self.machine.postpone_send(send.id, now),
+                _ => {}
+            }
+        }
         if self.machine.deadline().is_some_and(|deadline| deadline <= now) {
             self.machine.on_time(now);
         }
@@ -186,15 +203,27 @@ impl Line {
 
     /// Tries again what waits for a buffer.
     pub(super) fn try_again(&mut self, common: &mut Common<'_>) {
-        for action in std::mem::take(&mut self.waiting) {
+        let mut left = std::mem::take(&mut self.waiting_calls);
+        while self.waiting_calls.is_empty()
+            && let Some(action) = left.pop_front()
+        {
             self.act(action, common);
         }
+        // What still waits comes before what was not tried.
+        self.waiting_calls.append(&mut left);
+        let mut left = std::mem::take(&mut self.waiting_replies);
+        while self.waiting_replies.is_empty()
+            && let Some(action) = left.pop_front()
+        {
+            self.act(action, common);
+        }
+        self.waiting_replies.append(&mut left);
         self.drive(common);
     }
 
-    /// Returns true if a call waits for a buffer.
+    /// Returns true if something waits for a buffer.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting_calls.is_empty() || !self.waiting_replies.is_empty()
     }
 
     fn act(&mut self, action: Action, common: &mut Common<'_>) {
@@ -202,11 +231,11 @@ impl Line {
             Action::Reserve { call, bytes } => self.reserve((call, bytes), common),
             Action::Read(read) => self.read(read, common).map_err(|error| error.to_string()),
             Action::Call(call) => {
-                self.pass_on(&call, common);
+                common.events.push(LineEvent::Call(call));
                 Ok(())
             }
-            Action::Write(write) => self.write(&write, common),
-            Action::Send(send) => self.send(&send, common).map_err(|error| error.to_string()),
+            Action::Write(write) => self.write(write, common),
+            Action::Send(send) => self.send(send, common).map_err(|error| error.to_string()),
             Action::Release(call) => {
                 self.release(call, common);
                 Ok(())
@@ -236,9 +265,9 @@ impl Line {
         (call, bytes): (CallId, usize),
         common: &mut Common<'_>,
     ) -> Result<(), String> {
-        match common.buffers.take(common.interface, (Some(self.host), bytes)) {
+        match common.buffers.take(common.interface, (User::CallsOf(self.host), bytes)) {
             Ok(buffer) => self.calls.entry(call).or_default().buffer = Some(buffer),
-            Err(NoBuffer::Busy) => self.waiting.push_back(Action::Reserve { call, bytes }),
+            Err(NoBuffer::Busy) => self.waiting_calls.push_back(Action::Reserve { call, bytes }),
             Err(NoBuffer::Failed(error)) => return Err(format!("no memory for a call: {error}")),
         }
         Ok(())
@@ -246,7 +275,7 @@ impl Line {
 
     fn read(&mut self, read: Read, common: &mut Common<'_>) -> Result<(), PostError> {
         let Some(buffer) = self.calls.get(&read.call).and_then(|call| call.buffer.as_ref()) else {
-            self.waiting.push_back(Action::Read(read));
+            self.waiting_calls.push_back(Action::Read(read));
             return Ok(());
         };
         let local = buffer.segment(read.at, read.from.length);
@@ -254,8 +283,13 @@ impl Line {
         common.interface.post_rdma_read(self.endpoint, cookie, &[local], remote_of(read.from))
     }
 
-    /// Passes on a call, or refuses it if its chunks contain data that must not be in chunks.
-    fn pass_on(&mut self, call: &IncomingCall, common: &mut Common<'_>) {
+    /// Returns the bytes of a call. Refuses it and returns `None` if its chunks contain data that
+    /// must not be in chunks.
+    pub(super) fn take_call(
+        &mut self,
+        call: &IncomingCall,
+        common: &mut Common<'_>,
+    ) -> Option<Vec<u8>> {
         let buffer = self.calls.entry(call.id).or_default().buffer.take();
         let whole = call.assemble_from(|range, whole| {
             // A call without a buffer has nothing to fetch.
@@ -268,7 +302,8 @@ impl Line {
         }
         if let Err(fault) = binding::check_assembled(call, &whole) {
             tracing::debug!(%fault, "a call over RDMA is refused");
-            return self.refuse(call.id, common.now);
+            self.refuse(call.id, common.now);
+            return None;
         }
         let target = decode_call(&mut Reader::new(&whole)).ok().map(|call| Target {
             program: call.program,
@@ -276,7 +311,7 @@ impl Line {
             procedure: call.procedure,
         });
         self.executing.entry(call.xid.0).or_default().push_back((call.id, target));
-        common.events.push(LineEvent::Message(whole));
+        Some(whole)
     }
 
     // ---- replies ------------------------------------------------------------------------
@@ -338,22 +373,30 @@ impl Line {
     }
 
     /// Writes bytes of a reply to the client's memory.
-    fn write(&mut self, write: &Write, common: &mut Common<'_>) -> Result<(), String> {
+    fn write(&mut self, write: Write, common: &mut Common<'_>) -> Result<(), String> {
         let kept = self.calls.get_mut(&write.call).ok_or("the reply is gone")?;
         let outgoing = kept.reply.as_ref().ok_or("the reply is gone")?;
         let local = match write.from {
-            Source::Bytes { start, length } => {
-                let buffer = match common.buffers.take(common.interface, (None, length)) {
-                    Ok(buffer) => buffer,
-                    Err(NoBuffer::Busy) => return Err("all buffers are in use".to_owned()),
-                    Err(NoBuffer::Failed(error)) => {
-                        return Err(format!("no memory for a reply: {error}"));
+            Source::Bytes { start, .. } => {
+                if kept.staged.is_none() {
+                    let wanted = (User::RepliesTo(self.host), outgoing.bytes.len());
+                    match common.buffers.take(common.interface, wanted) {
+                        Ok(buffer) => {
+                            buffer.write(&outgoing.bytes);
+                            (kept.staged, kept.is_waiting) = (Some(buffer), false);
+                        }
+                        Err(NoBuffer::Busy) => {
+                            kept.is_waiting = true;
+                            self.waiting_replies.push_back(Action::Write(write));
+                            return Ok(());
+                        }
+                        Err(NoBuffer::Failed(error)) => {
+                            return Err(format!("no memory for a reply: {error}"));
+                        }
                     }
-                };
-                buffer.write(&outgoing.bytes[start..start + length]);
-                let segment = buffer.segment(0, write.to.length);
-                kept.staged.push(buffer);
-                vec![segment]
+                }
+                let staged = kept.staged.as_ref().ok_or("the reply is gone")?;
+                vec![staged.segment(start, write.to.length)]
             }
             Source::Item { index, start, length } => outgoing.pieces(index, start, length),
         };
@@ -363,7 +406,12 @@ impl Line {
         posted.map_err(|error| error.to_string())
     }
 
-    fn send(&mut self, send: &Send, common: &mut Common<'_>) -> Result<(), PostError> {
+    fn send(&mut self, send: Send, common: &mut Common<'_>) -> Result<(), PostError> {
+        let kept = send.call.and_then(|call| self.calls.get(&call));
+        if kept.is_some_and(|kept| kept.is_waiting) {
+            self.waiting_replies.push_back(Action::Send(send));
+            return Ok(());
+        }
         let cookie = self.cookie(Pending::Send(send.id));
         let kept = send.call.and_then(|call| self.calls.get(&call));
         let outgoing = kept.and_then(|kept| kept.reply.as_ref());
@@ -387,7 +435,7 @@ impl Line {
 
     /// Frees the memory of a call and of its reply.
     fn release(&mut self, call: CallId, common: &mut Common<'_>) {
-        let Some(Kept { buffer, reply, staged }) = self.calls.remove(&call) else { return };
+        let Some(Kept { buffer, reply, staged, .. }) = self.calls.remove(&call) else { return };
         for buffer in buffer.into_iter().chain(staged) {
             common.buffers.give_back(common.interface, buffer);
         }

@@ -28,7 +28,7 @@ use dafs_nfs_wire::xdr::Writer;
 use dafs_rpcrdma::binding::reply_items;
 use dafs_rpcrdma::limits::ServerConfig;
 use dafs_rpcrdma::private_data::PrivateData;
-use dafs_rpcrdma::server::Connection;
+use dafs_rpcrdma::server::{Connection, IncomingCall};
 use dafs_types::Moment;
 
 use self::buffers::Buffers;
@@ -50,6 +50,8 @@ pub(super) struct Rdma {
     owners: Vec<Option<LinkId>>,
     /// The connections that have messages and are not paused, in the order of their turns.
     ready: VecDeque<LinkId>,
+    /// The connections that wait for buffers, in their order.
+    waiting: VecDeque<LinkId>,
     /// The events that are not messages.
     events: VecDeque<RecordEvent>,
 }
@@ -61,7 +63,16 @@ struct RdmaLink {
     state: State,
     is_paused: bool,
     is_ready: bool,
-    arrived: VecDeque<Vec<u8>>,
+    /// True if the connection is in the list of those that wait for buffers.
+    is_listed: bool,
+    arrived: VecDeque<Arrived>,
+}
+
+/// What has arrived on a connection.
+enum Arrived {
+    Call(IncomingCall),
+    /// A reply to a callback.
+    Reply(Vec<u8>),
 }
 
 enum State {
@@ -107,6 +118,7 @@ impl Rdma {
             links: Vec::new(),
             owners: Vec::new(),
             ready: VecDeque::new(),
+            waiting: VecDeque::new(),
             events: VecDeque::new(),
         })
     }
@@ -144,7 +156,7 @@ impl Rdma {
     }
 
     /// Removes and returns the next event.
-    pub(super) fn next_event(&mut self) -> Option<RecordEvent> {
+    pub(super) fn next_event(&mut self, records: &mut Records) -> Option<RecordEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
@@ -154,11 +166,33 @@ impl Rdma {
             if open.is_paused {
                 continue;
             }
-            let Some(bytes) = open.arrived.pop_front() else { continue };
+            let arrived = open.arrived.pop_front();
             open.list_if_ready(&mut self.ready);
-            return Some(RecordEvent::Record { link, bytes });
+            let bytes = match arrived {
+                None => continue,
+                Some(Arrived::Reply(bytes)) => Some(bytes),
+                Some(Arrived::Call(call)) => self.take_call(link, &call, records),
+            };
+            if let Some(bytes) = bytes {
+                return Some(RecordEvent::Record { link, bytes });
+            }
         }
         None
+    }
+
+    /// Returns the bytes of a call; `None` if it is refused.
+    fn take_call(
+        &mut self,
+        link: LinkId,
+        call: &IncomingCall,
+        records: &mut Records,
+    ) -> Option<Vec<u8>> {
+        let mut bytes = None;
+        self.with(link, moment(records), records, |line, common| {
+            bytes = line.take_call(call, common);
+            line.drive(common);
+        });
+        bytes
     }
 
     /// Accepts a connection whose client the rules let in.
@@ -277,7 +311,7 @@ impl Rdma {
         }
         let cookies = found.into_iter().filter_map(|event| match event {
             LineEvent::Sent(cookie) => Some(cookie),
-            LineEvent::Message(_) | LineEvent::Ended(_) => None,
+            LineEvent::Call(_) | LineEvent::Message(_) | LineEvent::Ended(_) => None,
         });
         self.report_sent(cookies.collect());
         records.release(link, open.host);
@@ -288,7 +322,7 @@ impl Rdma {
     pub(super) fn poll(&mut self, records: &mut Records) {
         let is_any = self.interface.poll() > 0;
         // A server that spins polls far more often than something arrives.
-        if !is_any && !self.is_waiting() {
+        if !is_any && self.waiting.is_empty() {
             return;
         }
         let now = moment(records);
@@ -315,16 +349,12 @@ impl Rdma {
         }
     }
 
-    /// Returns true if a connection waits for buffers.
-    fn is_waiting(&self) -> bool {
-        self.links.iter().flatten().any(RdmaLink::is_waiting)
-    }
-
-    /// Tries again what waits for buffers.
+    /// Tries again what waits for buffers. What has waited longest comes first.
     fn try_again(&mut self, now: Moment, records: &mut Records) {
-        let waiting = self.links.iter().flatten().filter(|open| open.is_waiting());
-        let waiting = waiting.map(|open| open.id);
-        for link in waiting.collect::<Vec<_>>() {
+        for link in std::mem::take(&mut self.waiting) {
+            if let Some(open) = find(&mut self.links, link) {
+                open.is_listed = false;
+            }
             self.with(link, now, records, Line::try_again);
         }
     }
@@ -396,6 +426,7 @@ impl Rdma {
             state: State::Asked(pending, peer),
             is_paused: false,
             is_ready: false,
+            is_listed: false,
             arrived: VecDeque::new(),
         });
         own(&mut self.owners, pending.endpoint(), id);
@@ -414,15 +445,20 @@ impl Rdma {
         records: &mut Records,
         act: impl FnOnce(&mut Line, &mut Common<'_>),
     ) {
-        let Self { interface, buffers, links, ready, events, .. } = self;
+        let Self { interface, buffers, links, ready, waiting, events, .. } = self;
         let Some(open) = find(links, link) else { return };
         let State::Open(line) = &mut open.state else { return };
         let mut found = Vec::new();
         act(line, &mut Common { interface, buffers, events: &mut found, now });
+        if line.is_waiting() && !open.is_listed {
+            open.is_listed = true;
+            waiting.push_back(link);
+        }
         let mut ended = None;
         for event in found {
             match event {
-                LineEvent::Message(bytes) => open.arrived.push_back(bytes),
+                LineEvent::Call(call) => open.arrived.push_back(Arrived::Call(call)),
+                LineEvent::Message(bytes) => open.arrived.push_back(Arrived::Reply(bytes)),
                 LineEvent::Sent(cookie) => events.push_back(RecordEvent::Sent { cookie }),
                 LineEvent::Ended(reason) => ended = Some(reason),
             }
@@ -449,14 +485,6 @@ impl Rdma {
 }
 
 impl RdmaLink {
-    /// Returns true if the connection waits for buffers.
-    fn is_waiting(&self) -> bool {
-        match &self.state {
-            State::Open(line) => line.is_waiting(),
-            State::Asked(..) => false,
-        }
-    }
-
     /// Returns true if the client is this host, or one of the same IPv6 network.
     fn is_of(&self, host: IpAddr) -> bool {
         network_of(self.host) == network_of(host)
