@@ -362,10 +362,12 @@ fn explain(error: ServerError) -> anyhow::Error {
         ServerError::Address(AddressError::System { source, .. })
             if source.kind() == ErrorKind::AddrInUse =>
         {
-            "is another server running? If so, choose another --tcp ADDR or --socket PATH"
+            "is another server running? If so, choose another --tcp ADDR, --nfs-rdma ADDR or \
+            --socket PATH"
         }
         ServerError::Address(_) => {
-            "choose another --tcp ADDR or --socket PATH, or give --no-tcp or --no-socket"
+            "choose another --tcp ADDR, --nfs-rdma ADDR or --socket PATH, or give --no-tcp or \
+            --no-socket"
         }
         _ => return error.into(),
     };

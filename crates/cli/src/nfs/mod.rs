@@ -19,6 +19,7 @@ use dafs_server::{
     CompiledExports, ExportsFile, Flavor, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
     SystemLookup, TransportSecurity, export_path,
 };
+use dafs_store::local::Squash;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -130,11 +131,16 @@ impl NfsTable {
 pub(crate) fn config(arguments: &Arguments) -> Result<Option<NfsConfig>> {
     let table = &arguments.nfs;
     let Some(text) = &table.listen else {
-        if table.exports.is_some() {
-            bail!("--exports needs --nfs, or listen in [nfs]");
-        }
-        if !table.rdma.is_empty() {
-            bail!("--nfs-rdma needs --nfs, or listen in [nfs]");
+        let given = [
+            ("--exports", table.exports.is_some()),
+            ("--nfs-rdma", !table.rdma.is_empty()),
+            ("--nfs-from", !table.from.is_empty()),
+            ("--nfs-any-port", table.any_port),
+            ("--nfs-xprtsec", table.xprtsec.is_some()),
+            ("--nfs-sec", table.sec.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            bail!("{option} needs --nfs, or listen in [nfs]");
         }
         return Ok(None);
     };
@@ -268,24 +274,58 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
     }
     let mut risks = ports::risk(rules, ports::open_to_all()).into_iter().collect::<Vec<_>>();
     let mut places = BTreeSet::new();
+    let (advice, default) = match &arguments.nfs.exports {
+        Some(_) => ("remove insecure", Squash::Root),
+        None => ("leave out --nfs-any-port", squash_of_all(arguments)),
+    };
     for entry in rules.entries() {
         // Kerberos proves who calls.
         let Some((terms, any_port)) = entry.sys_terms() else { continue };
         let place = format!("{} ({})", entry.clients, entry.source);
+        let whom = match terms.squash.unwrap_or(default) {
+            Squash::Nobody => "any user, and as root",
+            Squash::Root => "any user except root",
+            // All clients act as the same user.
+            Squash::All => continue,
+        };
         if any_port && places.insert(place.clone()) {
             risks.push(format!(
-                "nfs: any user of the machines {place} can act as any user except root, because \
-                ports of 1024 and higher are served; remove insecure (--nfs-any-port)"
+                "nfs: any user of the machines {place} can act as {whom}, because ports of 1024 \
+                and higher are served; {advice}"
             ));
         }
         if entry.who == NfsPeers::Anyone && terms.read_only != Some(true) {
             risks.push(format!(
-                "nfs: root of every machine that can connect can act as any user and change \
-                files ({place}); name the clients, or write ro"
+                "nfs: root of every machine that can connect can act as {whom} and change files \
+                ({place}); name the clients, or write ro"
             ));
         }
     }
+    risks.extend(rdma_risk(arguments, rules));
     risks
+}
+
+/// Returns whose identities exports replace without an exports file.
+fn squash_of_all(arguments: &Arguments) -> Squash {
+    match arguments.squash.as_deref() {
+        Some("none") => Squash::Nobody,
+        Some("all") => Squash::All,
+        _ => Squash::Root,
+    }
+}
+
+/// Returns a warning if clients over RDMA get nothing, because they do not connect from ports below
+/// 1024.
+fn rdma_risk(arguments: &Arguments, rules: &NfsRules) -> Option<String> {
+    let has_use = rules.entries().any(|entry| {
+        entry.sys_terms().is_some_and(|(_, any_port)| any_port)
+            || entry.flavors.iter().any(|terms| terms.flavor != Flavor::Sys)
+    });
+    (!arguments.nfs.rdma.is_empty() && !has_use).then(|| {
+        "nfs: clients over RDMA get nothing, because they do not connect from ports below 1024; \
+        write insecure for those in the exports file"
+            .to_owned()
+    })
 }
 
 /// Warns that a command serves NFS clients at any port while it runs.
@@ -341,6 +381,10 @@ pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> St
     let (Address::Tcp(address) | Address::Verbs(address)) = address else { return String::new() };
     let (host, path) = mounted(arguments, address.ip());
     let security = mount_security(&arguments.nfs);
+    if security.contains("xprtsec") {
+        // There is no TLS over RDMA.
+        return String::new();
+    }
     let port = address.port();
     format!(
         "nfs over RDMA: mount -t nfs -o vers=4.2,proto=rdma,port={port}{security} \

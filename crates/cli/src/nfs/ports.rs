@@ -21,9 +21,9 @@ pub(super) fn risk(rules: &NfsRules, open: Option<u16>) -> Option<String> {
     let found = rules.entries().find(|entry| trusts_ports(entry) && serves_this_machine(entry))?;
     let NfsClients { clients, source, .. } = found;
     Some(format!(
-        "nfs: any user of this machine can act as any user except root ({clients}, {source}), \
-        because every user can open ports from {open} on; set net.ipv4.ip_unprivileged_port_start \
-        to {PRIVILEGED_PORTS}"
+        "nfs: any user of this machine can act as other users ({clients}, {source}), because \
+        every user can open ports from {open} on; set net.ipv4.ip_unprivileged_port_start to \
+        {PRIVILEGED_PORTS}"
     ))
 }
 

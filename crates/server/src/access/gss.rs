@@ -78,7 +78,7 @@ pub enum KerberosError {
     /// The Kerberos library cannot use the service's keys.
     #[error(
         "the service's keys cannot be used; `klist -k KEYTAB` shows what a keytab has, and \
-         `kadmin ktadd -k KEYTAB dafs/HOST` adds to it"
+         `kadmin ktadd -k KEYTAB dafs/HOST` (for NFS clients nfs/HOST) adds to it"
     )]
     Keys {
         /// The error from the Kerberos library.

@@ -139,7 +139,7 @@ impl Rdma {
         is_armed && !self.has_events()
     }
 
-    /// Returns true if there are events, so that [`Rdma::next_event`] returns something or has to be
+    /// Returns true if there are events, so that [`Rdma::next_event`] returns something or must be
     /// called again.
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.ready.is_empty()
