@@ -79,8 +79,8 @@ impl Spinner {
     }
 }
 
-/// The time after which a spin yields the core in every turn. It is longer than the usual time until
-/// a client sends the next request, because each yield delays the poll that finds it.
+/// The time after which a spin yields the core in every turn. It is longer than the usual time
+/// until a client sends the next request, because each yield delays the poll that finds it.
 const YIELD_AFTER: Duration = Duration::from_micros(20);
 
 #[cfg(test)]

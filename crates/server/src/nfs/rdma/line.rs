@@ -4,10 +4,10 @@
 //! Invariants:
 //! - The memory of a reply stays as it is until its Send has completed. The pieces of the cache are
 //!   released then, by their cookies.
-//! - A call or reply that finds no buffer waits, and what needs none passes it. To wait for a buffer
-//!   takes no time of the peer's.
-//! - A call keeps its buffer until it is taken, so that a connection that is paused cannot have more
-//!   calls than the limits of buffers allow.
+//! - A call or reply that finds no buffer waits, and what needs none passes it. While something
+//!   waits for a buffer, the time of the peer does not run.
+//! - A call keeps its buffer until it is taken, so that a connection that is paused cannot have
+//!   more calls than the limits of buffers allow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
