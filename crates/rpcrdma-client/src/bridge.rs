@@ -39,6 +39,14 @@ impl Bridge {
     /// # Errors
     /// If the listener or the thread cannot be made.
     pub fn start(server: Address) -> io::Result<Self> {
+        Self::start_with(server, 1)
+    }
+
+    /// Does the same, and offers the memory for replies in chunks of so many segments.
+    ///
+    /// # Errors
+    /// If the listener or the thread cannot be made.
+    pub fn start_with(server: Address, segments: usize) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -51,7 +59,7 @@ impl Bridge {
                 let (Ok(stream), server) = (stream, server.clone()) else { continue };
                 std::thread::spawn(move || {
                     // The client notices that its connection ends.
-                    let _ = pass(stream, &server);
+                    let _ = pass(stream, &server, segments);
                 });
             }
         };
@@ -78,9 +86,10 @@ impl Drop for Bridge {
 }
 
 /// Passes on everything between a client and the server, until one of them ends.
-fn pass(stream: TcpStream, server: &Address) -> io::Result<()> {
+fn pass(stream: TcpStream, server: &Address, segments: usize) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let server = Connection::open(server, PATIENCE).map_err(io::Error::other)?;
+    let mut server = Connection::open(server, PATIENCE).map_err(io::Error::other)?;
+    server.set_segments(segments);
     let (received, record) = (Vec::new(), Vec::new());
     let mut passage = Passage { stream, server, received, record };
     loop {

@@ -15,7 +15,7 @@ use dafs_nfs_wire::rpc::Target;
 use dafs_nfs_wire::xdr::padding;
 use dafs_rpcrdma::binding::written_items;
 use dafs_rpcrdma::client::{self, CallFault, Client, Failure};
-use dafs_rpcrdma::header::{Chunk, Chunks, Handle, ReadSegment, Xid};
+use dafs_rpcrdma::header::{Chunk, Chunks, Handle, ReadSegment, Segment, Xid};
 use dafs_rpcrdma::limits::ClientConfig;
 use dafs_rpcrdma::private_data::PrivateData;
 
@@ -30,6 +30,8 @@ pub struct Connection {
     inbox: Inbox,
     buffers: Buffers,
     calls: BTreeMap<u32, Call>,
+    /// The number of segments of each chunk for replies.
+    segments: usize,
 }
 
 /// A call whose reply has not arrived.
@@ -94,6 +96,18 @@ pub enum CallError {
     Memory(#[from] io::Error),
 }
 
+/// Cuts a segment into so many segments. The last one has what the others leave.
+fn cut(whole: Segment, count: usize) -> Vec<Segment> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(1, whole.length.max(1));
+    let step = whole.length / count;
+    let piece = |index| Segment {
+        offset: whole.offset + u64::from(index * step),
+        length: if index + 1 == count { whole.length - index * step } else { step },
+        ..whole
+    };
+    (0..count).map(piece).collect()
+}
+
 impl std::fmt::Debug for Connection {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Connection").field("calls", &self.calls.len()).finish_non_exhaustive()
@@ -131,7 +145,16 @@ impl Connection {
                     let peer = PrivateData::find(&private_data);
                     let client = Client::new(config, peer);
                     let (buffers, calls) = (Buffers::default(), BTreeMap::new());
-                    return Ok(Self { interface, endpoint, client, inbox, buffers, calls });
+                    let segments = 1;
+                    return Ok(Self {
+                        interface,
+                        endpoint,
+                        client,
+                        inbox,
+                        buffers,
+                        calls,
+                        segments,
+                    });
                 }
                 Some(Event::Rejected { .. }) => {
                     return Err(ConnectError::Refused("it was rejected".to_owned()));
@@ -149,6 +172,12 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Offers the memory for replies in chunks of so many segments, for tests of a server. The usual
+    /// number is 1.
+    pub fn set_segments(&mut self, count: usize) {
+        self.segments = count.max(1);
     }
 
     /// Returns true if the server allows one more call.
@@ -180,7 +209,7 @@ impl Connection {
         plan: &Plan,
         call: &mut Call,
     ) -> Result<(), CallError> {
-        let Self { interface, endpoint, buffers, client, .. } = self;
+        let Self { interface, endpoint, buffers, client, segments, .. } = self;
         let mut chunks = Chunks::default();
         if let Some(place) = plan.read {
             let buffer = buffers.take(interface, place.length)?;
@@ -192,12 +221,14 @@ impl Connection {
         }
         for length in &plan.writes {
             let buffer = buffers.take(interface, *length)?;
-            chunks.writes.push(Chunk(vec![buffer.segment((interface, *endpoint), *length)]));
+            let whole = buffer.segment((interface, *endpoint), *length);
+            chunks.writes.push(Chunk(cut(whole, *segments)));
             call.writes.push(buffer);
         }
         if let Some(length) = plan.reply {
             let buffer = buffers.take(interface, length)?;
-            chunks.reply = Some(Chunk(vec![buffer.segment((interface, *endpoint), length)]));
+            let whole = buffer.segment((interface, *endpoint), length);
+            chunks.reply = Some(Chunk(cut(whole, *segments)));
             call.reply = Some(buffer);
         }
         let rest = plan.rest(rpc);

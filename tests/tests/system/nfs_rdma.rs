@@ -119,6 +119,32 @@ fn long_listings_and_links_travel_in_chunks() {
     assert_eq!(nfs.readlink(&link).unwrap().1, text.as_bytes());
 }
 
+/// Each segment but the last is short, so that a reply fills many of them.
+#[test]
+fn replies_fill_chunks_of_many_segments() {
+    let fixture = fixture();
+    let bridge = Bridge::start_with(fixture.nfs_rdma(), 60).unwrap();
+    let (mut nfs, root) = client(&fixture, &bridge);
+    let data = pattern(100_000, 3);
+    std::fs::write(fixture.local("file"), &data).unwrap();
+    let file = nfs.lookup(&root, "file").unwrap().fh;
+    for (offset, count) in [(0, 100_000), (77, 6_001), (99_000, 5_000)] {
+        let read = nfs.read(&file, offset, count).unwrap();
+        let start = offset as usize;
+        let end = (start + count as usize).min(data.len());
+        assert!(read.data == data[start..end], "{count} bytes at {offset}");
+    }
+    // The text and the names are in the encoded bytes of the reply.
+    let text = "x".repeat(4000);
+    let link = nfs.symlink(&root, "link", &text, Sattr::default()).unwrap().fh.unwrap();
+    assert_eq!(nfs.readlink(&link).unwrap().1, text.as_bytes());
+    for number in 0..300 {
+        std::fs::write(fixture.local(&format!("a-name-{number}")), "").unwrap();
+    }
+    let listed = nfs.readdirplus(&root, 0, [0; 8], (1 << 16, 1 << 16)).unwrap();
+    assert!(listed.entries.len() >= 300, "{} entries", listed.entries.len());
+}
+
 #[test]
 fn a_client_that_no_rule_lets_in_cannot_connect() {
     let fixture = Fixture::for_nfs_as(tempfile::tempdir().unwrap(), |config| {

@@ -70,6 +70,53 @@ fn recalls(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) 
     Ok(())
 }
 
+/// Checks that delegations of several files that are recalled at the same time all come back. The
+/// holder has received no callback before, so that over RDMA there is one credit for callbacks.
+fn recalls_many(b: &mut Bench) -> Result<()> {
+    const NAMES: [&str; 3] = ["f", "g", "h"];
+    let mut first = b.session()?;
+    for name in NAMES {
+        first.file(name, b"hello")?;
+    }
+    let (mut holder, mut held) = (b.session()?, Vec::new());
+    for name in NAMES {
+        let (opened, fh) =
+            holder.open("o", (share::READ | share::WANT_READ, 0), &How::Open, name)?;
+        match opened.delegation {
+            Delegation::Read(state) => held.push((fh, state)),
+            other => {
+                return Err(Skip(format!("the server gives no delegation: {other:?}")).into());
+            }
+        }
+    }
+    let mut others = Vec::new();
+    for (fh, _) in &held {
+        let mut other = b.session()?;
+        let all = [ops::putfh(fh), ops::write(StateId::ANONYMOUS, 0, 2, b"x")];
+        let xid = other.send(0, false, &all)?;
+        others.push((other, xid, all));
+    }
+    for _ in NAMES {
+        let callbacks = holder.callback()?;
+        let [Callback::Recall { state, .. }] = &callbacks[..] else {
+            bail!("the callback is {callbacks:?}");
+        };
+        let found = held.iter().position(|(_, held)| held.other == state.other);
+        let Some(found) = found else { bail!("another delegation is recalled, or one twice") };
+        let (fh, state) = held.remove(found);
+        holder.ok(&[ops::putfh(&fh), ops::delegreturn(state)])?;
+    }
+    for (mut other, xid, all) in others {
+        let reply = other.finish(0, xid)?;
+        if reply.status == DELAY {
+            other.ok(&all)?;
+        } else {
+            reply.all_ok()?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks that an operation of another client succeeds while a delegation stays valid.
 fn leaves(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) -> Result<()> {
     let mut holder = Delegate::new(b, access)?;
@@ -203,6 +250,7 @@ pub(super) const CASES: &[Case] = &[
             vec![ops::putfh(fh), ops::read(StateId::ANONYMOUS, 0, 5), ops::getattr(&[3, 4])]
         })
     }),
+    v41("delegations of several files are recalled at the same time", recalls_many),
     v41("an open for writing recalls a delegation for reading", |b| {
         recalls(b, share::READ, |s, _| vec![s.dir(), open(share::WRITE)])
     }),
