@@ -174,8 +174,8 @@ impl Connection {
         }
     }
 
-    /// Offers the memory for replies in chunks of so many segments, for tests of a server. The usual
-    /// number is 1.
+    /// Offers the memory for replies in chunks of so many segments, for tests of a server. The
+    /// usual number is 1.
     pub fn set_segments(&mut self, count: usize) {
         self.segments = count.max(1);
     }

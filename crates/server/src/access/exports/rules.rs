@@ -323,9 +323,12 @@ impl fmt::Display for NfsClients {
 
 fn write_terms(out: &mut fmt::Formatter<'_>, terms: &PartialTerms, any_port: bool) -> fmt::Result {
     let access = if terms.read_only == Some(true) { "ro" } else { "rw" };
-    let squash = option_of(terms.squash.unwrap_or(Squash::Root));
     let port = if any_port { "insecure" } else { "secure" };
-    write!(out, "{access},{squash},{port}")
+    // Without an exports file, the terms of the export decide about identities.
+    match terms.squash {
+        Some(squash) => write!(out, "{access},{},{port}", option_of(squash)),
+        None => write!(out, "{access},{port}"),
+    }
 }
 
 /// Returns the option of exports(5) for identities that are replaced.
