@@ -278,7 +278,8 @@ fn terms(
     })
 }
 
-fn squash(text: &str, key: &str) -> Result<Squash> {
+/// Parses whose identities an export replaces.
+pub(crate) fn squash(text: &str, key: &str) -> Result<Squash> {
     match text {
         "none" => Ok(Squash::Nobody),
         "root" => Ok(Squash::Root),

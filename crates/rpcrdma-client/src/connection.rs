@@ -145,7 +145,6 @@ impl Connection {
                     let peer = PrivateData::find(&private_data);
                     let client = Client::new(config, peer);
                     let (buffers, calls) = (Buffers::default(), BTreeMap::new());
-                    let segments = 1;
                     return Ok(Self {
                         interface,
                         endpoint,
@@ -153,7 +152,7 @@ impl Connection {
                         inbox,
                         buffers,
                         calls,
-                        segments,
+                        segments: 1,
                     });
                 }
                 Some(Event::Rejected { .. }) => {

@@ -16,13 +16,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dafs_dat::{Address, TlsServer};
 use dafs_server::{
-    CompiledExports, ExportsFile, Flavor, ListedExport, NfsConfig, NfsPeers, NfsRules, Origin,
-    SystemLookup, TransportSecurity, export_path,
+    CompiledExports, ExportsFile, Flavor, ListedClient, ListedExport, NfsConfig, NfsPeers,
+    NfsRules, Origin, SystemLookup, TransportSecurity, export_path,
 };
 use dafs_store::local::Squash;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::access;
 use crate::exports as checks;
 use crate::serve::Arguments;
 
@@ -282,13 +283,13 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
         // Kerberos proves who calls.
         let Some((terms, any_port)) = entry.sys_terms() else { continue };
         let place = format!("{} ({})", entry.clients, entry.source);
-        let whom = match terms.squash.unwrap_or(default) {
-            Squash::Nobody => "any user, and as root",
-            Squash::Root => "any user except root",
-            // All clients act as the same user.
-            Squash::All => continue,
+        let (whom, is_one) = match terms.squash.unwrap_or(default) {
+            Squash::Nobody => ("any user, root included", false),
+            Squash::Root => ("any user except root", false),
+            Squash::All => ("the user of squashed clients", true),
         };
-        if any_port && places.insert(place.clone()) {
+        // If all clients act as the same user, their ports do not matter.
+        if any_port && !is_one && places.insert(place.clone()) {
             risks.push(format!(
                 "nfs: any user of the machines {place} can act as {whom}, because ports of 1024 \
                 and higher are served; {advice}"
@@ -296,7 +297,7 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
         }
         if entry.who == NfsPeers::Anyone && terms.read_only != Some(true) {
             risks.push(format!(
-                "nfs: root of every machine that can connect can act as {whom} and change files \
+                "nfs: root of every machine that can connect can act as {whom}, and change files \
                 ({place}); name the clients, or write ro"
             ));
         }
@@ -305,13 +306,10 @@ pub(crate) fn risks(arguments: &Arguments, rules: &NfsRules) -> Vec<String> {
     risks
 }
 
-/// Returns whose identities exports replace without an exports file.
+/// Returns whose identities exports replace without an exports file. The option was checked before.
 fn squash_of_all(arguments: &Arguments) -> Squash {
-    match arguments.squash.as_deref() {
-        Some("none") => Squash::Nobody,
-        Some("all") => Squash::All,
-        _ => Squash::Root,
-    }
+    let asked = arguments.squash.as_deref().map(|text| access::squash(text, "--squash"));
+    asked.and_then(Result::ok).unwrap_or(Squash::Root)
 }
 
 /// Returns a warning if clients over RDMA get nothing, because they do not connect from ports below
@@ -361,13 +359,11 @@ pub(crate) fn mount_commands(
 /// Returns the options of a mount for the protection of connections and calls, each with a comma
 /// before it. With an exports file, they are those of the first export.
 fn mount_security(table: &NfsTable) -> String {
-    let listed = table.listed().iter().take(1).flat_map(|export| &export.clients);
-    let least = listed.clone().map(|client| client.options.transport).min();
-    let transport = match least.unwrap_or_else(|| asked_for(table).unwrap_or_default()) {
+    let transport = match mount_transport(table) {
         TransportSecurity::None => String::new(),
         least @ (TransportSecurity::Tls | TransportSecurity::Mtls) => format!(",xprtsec={least}"),
     };
-    let preferred = match listed.clone().next() {
+    let preferred = match first_clients(table).next() {
         Some(client) => client.options.preferred(),
         None => flavors(table).unwrap_or_default().first().copied(),
     };
@@ -376,15 +372,26 @@ fn mount_security(table: &NfsTable) -> String {
     transport + &flavor
 }
 
+/// Returns the least protection with which clients can mount.
+fn mount_transport(table: &NfsTable) -> TransportSecurity {
+    let least = first_clients(table).map(|client| client.options.transport).min();
+    least.unwrap_or_else(|| asked_for(table).unwrap_or_default())
+}
+
+/// Returns the clients of the first export of an exports file.
+fn first_clients(table: &NfsTable) -> impl Iterator<Item = &ListedClient> {
+    table.listed().iter().take(1).flat_map(|export| &export.clients)
+}
+
 /// Returns the command with which clients mount an export over RDMA.
 pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> String {
     let (Address::Tcp(address) | Address::Verbs(address)) = address else { return String::new() };
     let (host, path) = mounted(arguments, address.ip());
-    let security = mount_security(&arguments.nfs);
-    if security.contains("xprtsec") {
+    if mount_transport(&arguments.nfs) != TransportSecurity::None {
         // There is no TLS over RDMA.
         return String::new();
     }
+    let security = mount_security(&arguments.nfs);
     let port = address.port();
     format!(
         "nfs over RDMA: mount -t nfs -o vers=4.2,proto=rdma,port={port}{security} \

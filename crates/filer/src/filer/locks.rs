@@ -35,8 +35,8 @@ impl Filer {
         // clients.
         if request.claim != Claim::Reclaim {
             self.check_grace(client, now)?;
-        } else if self.is_in_grace() {
-            // The table of locks knows which locks can be reclaimed. This one gives time for more.
+        } else {
+            // The table of locks knows which locks can be reclaimed. This only gives time for more.
             let _ = self.may_reclaim(client, now);
         }
         let (owner, access) = self.opens.owner(client, state, request.file)?;

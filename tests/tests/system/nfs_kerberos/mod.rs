@@ -53,8 +53,8 @@ fn export(name: &str, flavors: &[Flavor]) -> NfsExport {
     NfsExport { name: name.to_owned(), clients: vec![clients] }
 }
 
-/// Starts a server with a key for NFS, over TCP and RDMA. The export `export` accepts Kerberos with any protection,
-/// `readonly` AUTH_SYS, and `squashed` only encrypted calls.
+/// Starts a server with a key for NFS, over TCP and RDMA. The export `export` accepts Kerberos with
+/// any protection, `readonly` AUTH_SYS, and `squashed` only encrypted calls.
 fn serve(realm: &Realm) -> Fixture {
     let keytab = realm.path("service.keytab");
     realm.administer(&format!(

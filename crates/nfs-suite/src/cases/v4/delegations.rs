@@ -61,9 +61,15 @@ fn recalls(b: &mut Bench, access: u32, op: impl Fn(&Session, &[u8]) -> Vec<Op>) 
     let all = op(&other, &holder.fh);
     let xid = other.send(0, false, &all)?;
     holder.give_back()?;
-    let reply = other.finish(0, xid)?;
+    finish_or_repeat(&mut other, xid, &all)
+}
+
+/// Waits for the reply to operations, and repeats them if the server has delayed them. They must
+/// succeed.
+fn finish_or_repeat(s: &mut Session, xid: u32, all: &[Op]) -> Result<()> {
+    let reply = s.finish(0, xid)?;
     if reply.status == DELAY {
-        other.ok(&all)?;
+        s.ok(all)?;
     } else {
         reply.all_ok()?;
     }
@@ -107,12 +113,7 @@ fn recalls_many(b: &mut Bench) -> Result<()> {
         holder.ok(&[ops::putfh(&fh), ops::delegreturn(state)])?;
     }
     for (mut other, xid, all) in others {
-        let reply = other.finish(0, xid)?;
-        if reply.status == DELAY {
-            other.ok(&all)?;
-        } else {
-            reply.all_ok()?;
-        }
+        finish_or_repeat(&mut other, xid, &all)?;
     }
     Ok(())
 }

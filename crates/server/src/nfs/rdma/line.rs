@@ -203,22 +203,25 @@ impl Line {
 
     /// Tries again what waits for a buffer.
     pub(super) fn try_again(&mut self, common: &mut Common<'_>) {
-        let mut left = std::mem::take(&mut self.waiting_calls);
-        while self.waiting_calls.is_empty()
+        self.try_queue(|line| &mut line.waiting_calls, common);
+        self.try_queue(|line| &mut line.waiting_replies, common);
+        self.drive(common);
+    }
+
+    /// Tries again what is in a queue, until one of it must still wait.
+    fn try_queue(
+        &mut self,
+        queue: impl Fn(&mut Self) -> &mut VecDeque<Action>,
+        common: &mut Common<'_>,
+    ) {
+        let mut left = std::mem::take(queue(self));
+        while queue(self).is_empty()
             && let Some(action) = left.pop_front()
         {
             self.act(action, common);
         }
         // What still waits comes before what was not tried.
-        self.waiting_calls.append(&mut left);
-        let mut left = std::mem::take(&mut self.waiting_replies);
-        while self.waiting_replies.is_empty()
-            && let Some(action) = left.pop_front()
-        {
-            self.act(action, common);
-        }
-        self.waiting_replies.append(&mut left);
-        self.drive(common);
+        queue(self).append(&mut left);
     }
 
     /// Returns true if something waits for a buffer.
