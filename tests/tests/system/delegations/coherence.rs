@@ -3,7 +3,7 @@
 use dafs_client::{Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
 use dafs_types::{Random, SetAttributes, ShareAccess};
 
-use super::holder::lively;
+use super::holder::{lively, open_delegated};
 use crate::fixture::{Fixture, Transport, any, pattern, transports};
 
 /// Makes two sessions of one client, which drives both: each handles recalls while the other waits.
@@ -13,22 +13,6 @@ fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
     let session = || client.connect_to(&fixture.address(transport), &options).unwrap();
     let sessions = [session(), session()];
     (client, sessions)
-}
-
-/// Opens the file until there is a delegation.
-fn open(session: &Session, name: &str, options: &OpenOptions) -> File {
-    let mut byte = [0; 1];
-    for _ in 0..10_000 {
-        let file = session.open(name, options).unwrap();
-        file.read_at(&mut byte, 0).unwrap();
-        let before = session.delegated_reads();
-        file.read_at(&mut byte, 0).unwrap();
-        if session.delegated_reads() > before {
-            return file;
-        }
-        file.close().unwrap();
-    }
-    panic!("no delegation");
 }
 
 fn read(file: &File, offset: u64, length: usize) -> Vec<u8> {
@@ -45,7 +29,7 @@ fn what_is_kept_is_read_without_a_message() {
         let content = pattern(300_000, 7);
         std::fs::write(fixture.local("file"), &content).unwrap();
         let (_client, [session, _]) = two(&fixture, transport);
-        let file = open(&session, "file", &OpenOptions::read());
+        let file = open_delegated(&session, "file", &OpenOptions::read());
         assert_eq!(read(&file, 0, 400_000), content);
         assert_eq!(file.metadata().unwrap().size, 300_000);
         let hits = session.delegated_reads();
@@ -72,7 +56,7 @@ fn a_session_sees_its_own_changes() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
     let (_client, [session, _]) = two(&fixture, any());
-    let file = open(&session, "file", &OpenOptions::write());
+    let file = open_delegated(&session, "file", &OpenOptions::write());
     assert_eq!(read(&file, 0, 10), b"old");
     file.write_at(b"newer", 0).unwrap();
     assert_eq!(read(&file, 0, 10), b"newer");

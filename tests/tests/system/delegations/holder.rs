@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dafs_client::{File, OpenOptions, Session};
 use dafs_dat::EndpointId;
 use dafs_filer::DelegationPolicy;
 use dafs_server::ServerConfig;
@@ -177,6 +178,23 @@ pub(super) fn opened(bytes: &[u8]) -> Result<Held, Status> {
         }),
         (status, _) => Err(status),
     }
+}
+
+/// Opens the file until there is a delegation. The first OPEN of a session may get none: the server
+/// may execute it before it has received the reply that proves the session's back-control channel.
+pub(super) fn open_delegated(session: &Session, name: &str, options: &OpenOptions) -> File {
+    let mut byte = [0; 1];
+    for _ in 0..10_000 {
+        let file = session.open(name, options).unwrap();
+        file.read_at(&mut byte, 0).unwrap();
+        let before = session.delegated_reads();
+        file.read_at(&mut byte, 0).unwrap();
+        if session.delegated_reads() > before {
+            return file;
+        }
+        file.close().unwrap();
+    }
+    panic!("no delegation");
 }
 
 /// Configures a server without a quiet time after recalls.
