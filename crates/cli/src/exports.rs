@@ -7,7 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
 
 use crate::access::ExportTable;
 use crate::serve::{Arguments, state_directory};
@@ -17,28 +18,34 @@ use crate::serve::{Arguments, state_directory};
 pub(crate) struct Exported {
     pub name: OsString,
     pub path: PathBuf,
+    /// True if clients find the export by this name even if it is the only one.
+    pub keeps_name: bool,
 }
 
 /// Returns all exports in the order given.
 pub(crate) fn all(arguments: &Arguments) -> Vec<Exported> {
     let plain = arguments.directories.iter().map(|given| plain(given));
     let named = arguments.export.iter().filter_map(|export| {
-        Some(Exported { name: export.name.clone().into(), path: export.path.clone()? })
+        let (name, path) = (export.name.clone().into(), export.path.clone()?);
+        Some(Exported { name, path, keeps_name: false })
     });
     let mut all: Vec<Exported> = plain.chain(named).collect();
     let known: Vec<PathBuf> = all.iter().map(|export| full(&export.path)).collect();
     // A directory of the exports file that is exported already keeps its name.
-    let listed = arguments.nfs.listed().iter().filter(|one| !known.contains(&full(&one.path)));
-    all.extend(listed.map(|one| Exported { name: name_at(&one.path), path: one.path.clone() }));
+    let others = arguments.nfs.listed().iter().filter(|one| !known.contains(&full(&one.path)));
+    all.extend(others.map(|one| listed(&one.path)));
     all
 }
 
-/// Returns the name of an export of the exports file: its path, so that NFS clients mount it by
-/// the path.
-fn name_at(path: &Path) -> OsString {
-    match path.strip_prefix("/").map(Path::as_os_str) {
-        Ok(name) if !name.is_empty() => name.to_owned(),
-        Ok(_) | Err(_) => name_of(path),
+/// Returns an export of the exports file. Its name is its path, so that NFS clients mount it by the
+/// path.
+fn listed(path: &Path) -> Exported {
+    let name = path.strip_prefix("/").map(Path::as_os_str).ok();
+    let name = name.filter(|name| !name.is_empty());
+    Exported {
+        name: name.map_or_else(|| name_of(path), OsStr::to_owned),
+        path: path.to_owned(),
+        keeps_name: name.is_some(),
     }
 }
 
@@ -57,10 +64,10 @@ fn plain(given: &Path) -> Exported {
     match sign.filter(|sign| bytes[*sign] == b'=') {
         Some(sign) => {
             let [name, path] = [&bytes[..sign], &bytes[sign + 1..]].map(OsStr::from_bytes);
-            Exported { name: name.to_owned(), path: path.into() }
+            Exported { name: name.to_owned(), path: path.into(), keeps_name: false }
         }
         // A name contains no slash, so an equals sign after a slash is part of the path.
-        None => Exported { name: name_of(given), path: given.to_owned() },
+        None => Exported { name: name_of(given), path: given.to_owned(), keeps_name: false },
     }
 }
 
@@ -106,6 +113,17 @@ pub(crate) fn check(arguments: &Arguments) -> Result<()> {
                 outer.path.display()
             );
         }
+    }
+    Ok(())
+}
+
+/// Fails if an export is not a directory, or is one that this user cannot enter.
+pub(crate) fn check_directories(exports: &[Exported]) -> Result<()> {
+    for export in exports {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&export.path, flags, Mode::empty()).with_context(|| {
+            format!("opening the export {:?}, {}", export.name, export.path.display())
+        })?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
@@ -264,13 +264,19 @@ fn check(arguments: &Arguments) -> Result<()> {
             bail!("[[export]] {:?} has neither a path nor one of the directories", named.name);
         }
     }
+    // There may be none here: a service may name its directories in its command.
+    exports::check_directories(&exports)?;
     nfs::config(arguments)?;
     let nfs_rules = nfs::rules_at_start(arguments)?;
     unauthenticated::anonymous(arguments)?;
     for size in [&arguments.cache, &arguments.memory].into_iter().flatten() {
         bytes(size)?;
     }
-    access::kerberos(arguments)?;
+    let has_keys = match access::kerberos(arguments)? {
+        Some(kerberos) => kerberos.check()?,
+        None => false,
+    };
+    nfs_rules.check_kerberos(has_keys).map_err(|what| anyhow!(what))?;
     nfs::check_tls(arguments, &nfs_rules, tls(arguments)?.as_ref())?;
     reactors::of(arguments.reactors)?;
     if let Some(path) = &arguments.password_file {
@@ -371,7 +377,7 @@ fn explain(error: ServerError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    anyhow::anyhow!("{:#}; {advice}", anyhow::Error::from(error))
+    anyhow!("{:#}; {advice}", anyhow::Error::from(error))
 }
 
 /// Reports that the server is ready, on standard output and to systemd.
@@ -384,13 +390,17 @@ fn announce(
 ) {
     let addresses = server.addresses();
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let url = example(arguments, addresses, config);
-    let mut text = format!("ready: {}\ntry:   dafs ls {url}\n", list.join(" "));
+    let mut text = match example(arguments, addresses, config) {
+        Some(url) => format!("ready: {}\ntry:   dafs ls {url}\n", list.join(" ")),
+        None => "ready: for NFS clients only\n".to_owned(),
+    };
+    let path = server.nfs_path();
     for address in server.nfs_addresses() {
-        text.push_str(&nfs::mount_commands(arguments, address, registered.is_complete()));
+        let place = (address, &*path);
+        text.push_str(&nfs::mount_commands(arguments, place, registered.is_complete()));
     }
     for address in server.nfs_rdma_addresses() {
-        text.push_str(&nfs::rdma_mount_command(arguments, address));
+        text.push_str(&nfs::rdma_mount_command(arguments, (address, &path)));
     }
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
@@ -416,7 +426,7 @@ fn merge_files(flags: Arguments) -> Result<Arguments> {
         let line = 1 + before.matches('\n').count();
         let shown = text.lines().nth(line - 1).unwrap_or_default();
         let message = error.message();
-        anyhow::anyhow!("configuration {}, line {line}, {shown}: {message}", path.display())
+        anyhow!("configuration {}, line {line}, {shown}: {message}", path.display())
     })?;
     Ok(Arguments {
         directories: if flags.directories.is_empty() {
@@ -485,13 +495,13 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         return Ok(Arc::new(MemoryStore::owned_by(limits, uid.as_raw(), gid.as_raw())));
     }
-    let mut exports: Vec<Export> = exports::all(arguments)
-        .into_iter()
-        .map(|export| Export::new(export.name, export.path))
-        .collect();
+    let exports = exports::all(arguments);
     if exports.is_empty() {
         bail!("nothing to serve: name directories (dafs serve DIR) or give --memory SIZE");
     }
+    let lists_single_export = exports.iter().any(|export| export.keeps_name);
+    let mut exports: Vec<Export> =
+        exports.into_iter().map(|export| Export::new(export.name, export.path)).collect();
     exports::check(arguments)?;
     for export in &mut exports {
         export.read_only = arguments.read_only;
@@ -502,6 +512,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
     }
     let mut config = LocalConfig::new(".", state_directory(arguments));
     config.exports = exports;
+    config.lists_single_export = lists_single_export;
     Ok(Arc::new(LocalStore::new(&config)?))
 }
 
@@ -521,11 +532,11 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
             None => tracing::warn!("no place for the shared-memory socket; give --socket PATH"),
         }
     }
-    if config.listen.is_empty() {
+    if config.listen.is_empty() && !arguments.nfs.is_on() {
         bail!(
             "nothing to listen on: there is no socket, and no address at which a client could log \
             in; give --socket PATH, or --password-file FILE or --keytab FILE, or an address by \
-             --tcp or --verbs"
+             --tcp or --verbs; or serve NFS clients by --nfs"
         );
     }
     if let Some(size) = &arguments.cache {
@@ -607,14 +618,17 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-/// Returns an example URL for the users that may connect. The URL is quoted, because shells would
-/// interpret `!/`.
-fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) -> String {
+/// Returns an example URL for the users that may connect; `None` if the server has no address for
+/// clients of DAFS.
+fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) -> Option<String> {
     let url = |address: &Address| match address {
         Address::Tcp(socket) if config.tls.is_some() => Some(format!("dafs+tls://{socket}/")),
         Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
         Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
-        Address::Shm(path) => Some(format!("dafs+shm://{}", path.display())),
+        // The server may have got a relative path, but a URL contains the whole path.
+        Address::Shm(path) => {
+            std::path::absolute(path).ok().map(|path| format!("dafs+shm://{}", path.display()))
+        }
         Address::Sim { .. } => None,
     };
     let socket = addresses.iter().find_map(|address| match address {
@@ -634,10 +648,10 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
     {
         let mut before = local_socket_candidates(port).into_iter();
         if before.find(|candidate| candidate == path || candidate.exists()).as_ref() == Some(path) {
-            return match port {
+            return Some(match port {
                 DEFAULT_PORT => "dafs://localhost/".to_owned(),
                 port => format!("dafs://localhost:{port}/"),
-            };
+            });
         }
     }
     let is_open = |_: &&Address| {
@@ -645,7 +659,7 @@ fn example(arguments: &Arguments, addresses: &[Address], config: &ServerConfig) 
     };
     let by_socket = socket.map(|path| Address::Shm(path.clone()));
     let best = addresses.iter().find(is_open).or(by_socket.as_ref()).or(addresses.first());
-    best.and_then(url).unwrap_or_default()
+    best.and_then(url)
 }
 
 /// Raises the descriptor limit to its maximum, because each session uses descriptors.

@@ -337,8 +337,10 @@ fn flavors_without_an_exports_file_are_checked() {
     let error = refusal(&["--nfs-sec", "krb5p:null"]).unwrap();
     assert!(error.contains("--nfs-sec") && error.contains("\"null\" is no flavor"), "{error}");
     // No client could authenticate without a key of the server.
-    let error = refusal(&["--nfs-sec", "krb5p:sys"]).unwrap();
-    assert!(error.contains("Kerberos"), "{error}");
+    for check in [&[][..], &["--check"]] {
+        let error = refusal(&[check, &["--nfs-sec", "krb5p:sys"]].concat()).unwrap();
+        assert!(error.contains("has no key for NFS clients"), "{error}");
+    }
     let file = place.join("dafs.toml");
     std::fs::write(&file, "[nfs]\nlisten = \"127.0.0.1:0\"\nsec = \"krb6\"\n").unwrap();
     let error = refusal(&["--config", file.to_str().unwrap()]).unwrap();
@@ -346,6 +348,64 @@ fn flavors_without_an_exports_file_are_checked() {
     let file = write_exports(place, "DIR/one 10.0.0.1\n");
     let error = refusal(&["--exports", file.to_str().unwrap(), "--nfs-sec", "krb5"]).unwrap();
     assert!(error.contains("--nfs-sec exclude each other"), "{error}");
+}
+
+#[test]
+fn the_only_directory_of_an_exports_file_is_mounted_by_its_path() {
+    // A path with a single name.
+    let Ok(data) = tempfile::Builder::new().prefix("dafs-test-").tempdir_in("/") else {
+        dafs_tests::skip_part("only root can make a directory in /");
+        return;
+    };
+    let path = data.path().to_str().unwrap();
+    let server = Server::start(&format!("{path} localhost(insecure,rw)\n"));
+    let expected = format!("127.0.0.1:{path} DIR");
+    assert!(server.told.iter().any(|line| line.ends_with(&expected)), "{:?}", server.told);
+    assert_eq!(server.shown_to(ONE), [(path.to_owned(), "localhost".to_owned())]);
+    server.mount(ONE).mnt(path).unwrap();
+    let lines = server.exports(&[]).unwrap();
+    assert!(lines.starts_with(&format!("{path} localhost(")), "{lines}");
+}
+
+#[test]
+fn a_check_finds_directories_that_are_missing() {
+    let directory = prepare();
+    let mut command = serve_one(directory.path(), &["--check"]);
+    command.arg(directory.path().join("missing"));
+    let error = refusal_of(command).unwrap();
+    assert!(error.contains("opening the export \"missing\""), "{error}");
+}
+
+/// Starts the server of a command, and returns the first lines that it prints.
+fn first_lines(mut command: Command, count: usize) -> Vec<String> {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let told = lines.take(count).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    told
+}
+
+#[test]
+fn a_server_may_have_clients_of_nfs_alone() {
+    let directory = prepare();
+    let mut command = dafs();
+    command.args(["serve", "--no-tcp", "--no-socket", "--nfs", "127.0.0.1:0", "--state"]);
+    command.arg(directory.path().join("state")).arg(directory.path().join("one"));
+    let told = first_lines(command, 2);
+    assert_eq!(told[0], "ready: for NFS clients only");
+    assert!(told[1].contains("mount -t nfs"), "{told:?}");
+}
+
+#[test]
+fn the_url_of_a_socket_with_a_relative_path_is_whole() {
+    let directory = prepare();
+    let mut command = dafs();
+    command.args(["serve", "--no-tcp", "--socket", "socket", "--state", "state", "one"]);
+    command.current_dir(directory.path());
+    let place = directory.path().canonicalize().unwrap();
+    let expected = format!("try:   dafs ls dafs+shm://{}/socket", place.display());
+    assert_eq!(first_lines(command, 2)[1], expected);
 }
 
 #[test]
@@ -365,12 +425,8 @@ fn addresses_for_rdma_are_checked_and_printed() {
     assert!(error.contains("has no TLS") && error.contains("krb5p"), "{error}");
     assert_eq!(refusal(&[&nfs[..], &["--check", "--nfs-rdma"]].concat()), None);
 
-    let mut command = serve_one(place, &[&nfs[..], &["--nfs-rdma", "127.0.0.1:0"]].concat());
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let told: Vec<String> = lines.take(5).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let command = serve_one(place, &[&nfs[..], &["--nfs-rdma", "127.0.0.1:0"]].concat());
+    let told = first_lines(command, 5);
     assert!(told.iter().any(|line| line.contains("proto=rdma,port=")), "{told:?}");
 }
 

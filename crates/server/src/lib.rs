@@ -64,7 +64,6 @@ pub use access::authorize::{
 };
 pub use access::exports::clients::ClientName;
 pub use access::exports::compile::{CompiledExports, HostLookup, SystemLookup};
-pub use access::exports::export_path;
 pub use access::exports::flavors::{Flavor, FlavorTerms};
 pub use access::exports::options::ClientOptions;
 pub use access::exports::parse::{ExportsError, ExportsFile, ListedClient, ListedExport};

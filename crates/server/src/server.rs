@@ -2,6 +2,7 @@
 //!
 //! Invariant: when [`Server::run`] returns, all written data is in the files.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -100,6 +101,13 @@ impl Server {
     #[must_use]
     pub fn nfs_addresses(&self) -> Vec<SocketAddr> {
         self.nfs.as_ref().map_or_else(Vec::new, |(_, front)| front.addresses())
+    }
+
+    /// Returns the path by which NFS clients mount the first export.
+    #[must_use]
+    pub fn nfs_path(&self) -> OsString {
+        let mut exports = self.shared.entrance.exports();
+        exports.next().map_or_else(|| "/".into(), |(_, path)| path.clone())
     }
 
     /// Returns the addresses at which NFS clients are served over RDMA, with the ports that the

@@ -278,6 +278,12 @@ pub trait Store: Send + Sync {
         vec!["export".into()]
     }
 
+    /// Returns the paths of the exports in the name space, in the order of
+    /// [`Store::export_names`]: `/` if the export is the root of the name space.
+    fn export_paths(&self) -> Vec<OsString> {
+        vec!["/".into()]
+    }
+
     /// Returns false if the terms of this view hide the export that the handle belongs to.
     fn shows(&self, _handle: &FileHandle) -> bool {
         true

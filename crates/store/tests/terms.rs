@@ -150,8 +150,26 @@ fn an_export_with_slashes_in_its_name_is_at_the_end_of_virtual_directories() {
     let single = LocalStore::new(&config).unwrap();
     assert_eq!(names(&single), ["srv"]);
     assert_eq!(single.attributes(&me(), &virtual_one).map(|_| ()), Err(StoreError::Stale));
+    assert_eq!(single.export_paths(), ["/srv/a"]);
     for name in ["/srv", "srv/", "a//b", "a/../b"] {
         config.exports[0].name = name.into();
         assert!(LocalStore::new(&config).is_err(), "{name}");
     }
+}
+
+#[test]
+fn a_single_export_is_the_root_or_an_entry_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("file"), "text").unwrap();
+    let mut config = LocalConfig::new(".", directory.path().join("state"));
+    config.exports = vec![Export::new("data", path)];
+    let root = LocalStore::new(&config).unwrap();
+    assert_eq!((names(&root), root.export_paths()), (vec!["file".into()], vec!["/".into()]));
+    config.lists_single_export = true;
+    let entry = LocalStore::new(&config).unwrap();
+    assert_eq!((names(&entry), entry.export_paths()), (vec!["data".into()], vec!["/data".into()]));
+    // Handles are the same in both.
+    assert_eq!(find(&entry, &[b"data", b"file"]), find(&root, &[b"file"]));
 }

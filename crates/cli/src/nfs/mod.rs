@@ -8,7 +8,7 @@ mod ports;
 pub(crate) mod rpcbind;
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use clap::Args;
 use dafs_dat::{Address, TlsServer};
 use dafs_server::{
     CompiledExports, ExportsFile, Flavor, ListedClient, ListedExport, NfsConfig, NfsPeers,
-    NfsRules, Origin, SystemLookup, TransportSecurity, export_path,
+    NfsRules, Origin, SystemLookup, TransportSecurity,
 };
 use dafs_store::local::Squash;
 use schemars::JsonSchema;
@@ -334,14 +334,14 @@ pub(crate) fn warn_of_any_port() {
     );
 }
 
-/// Returns the commands with which clients mount an export. `has_rpcbind` is true if clients find
-/// the ports by rpcbind.
+/// Returns the commands with which clients mount the export at a path. `has_rpcbind` is true if
+/// clients find the ports by rpcbind.
 pub(crate) fn mount_commands(
     arguments: &Arguments,
-    address: SocketAddr,
+    (address, path): (SocketAddr, &OsStr),
     has_rpcbind: bool,
 ) -> String {
-    let (host, path) = mounted(arguments, address.ip());
+    let (host, path) = (host_of(address.ip()), path.display());
     let port = address.port();
     let security = mount_security(&arguments.nfs);
     let usual = if port == PORT { String::new() } else { format!(",port={port}") };
@@ -383,10 +383,13 @@ fn first_clients(table: &NfsTable) -> impl Iterator<Item = &ListedClient> {
     table.listed().iter().take(1).flat_map(|export| &export.clients)
 }
 
-/// Returns the command with which clients mount an export over RDMA.
-pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> String {
+/// Returns the command with which clients mount the export at a path over RDMA.
+pub(crate) fn rdma_mount_command(
+    arguments: &Arguments,
+    (address, path): (&Address, &OsStr),
+) -> String {
     let (Address::Tcp(address) | Address::Verbs(address)) = address else { return String::new() };
-    let (host, path) = mounted(arguments, address.ip());
+    let (host, path) = (host_of(address.ip()), path.display());
     if mount_transport(&arguments.nfs) != TransportSecurity::None {
         // There is no TLS over RDMA.
         return String::new();
@@ -399,19 +402,15 @@ pub(crate) fn rdma_mount_command(arguments: &Arguments, address: &Address) -> St
     )
 }
 
-/// Returns the host and the path of an export for mount commands.
-fn mounted(arguments: &Arguments, address: IpAddr) -> (String, String) {
-    let all = checks::all(arguments);
-    let first = all.first().map(|export| export_path(&export.name, all.len()));
-    let path = first.unwrap_or_else(|| "/".into());
-    let host = match address {
+/// Returns the name or address of this host for mount commands.
+fn host_of(address: IpAddr) -> String {
+    match address {
         ip if ip.is_unspecified() => {
             rustix::system::uname().nodename().to_string_lossy().into_owned()
         }
         IpAddr::V6(ip) => format!("[{ip}]"),
         IpAddr::V4(ip) => ip.to_string(),
-    };
-    (host, path.display().to_string())
+    }
 }
 
 /// The usual port of NFS.

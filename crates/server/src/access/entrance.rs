@@ -25,6 +25,7 @@ use crate::config::ServerConfig;
 pub(crate) struct Entrance {
     live: Live,
     export_names: Vec<OsString>,
+    export_paths: Vec<OsString>,
     /// True if the configuration allows authentication by password.
     allows_passwords: bool,
     kerberos: Option<Arc<Kerberos>>,
@@ -54,6 +55,7 @@ impl Entrance {
             live,
             allows_passwords: config.sessions.authentication.text,
             export_names: store.export_names(),
+            export_paths: store.export_paths(),
             kerberos,
             whole_view: View::whole(store.clone()),
             views: Vec::new(),
@@ -137,9 +139,9 @@ impl Entrance {
         Some(self.view(terms))
     }
 
-    /// Returns the names of the exports.
-    pub(crate) fn export_names(&self) -> &[OsString] {
-        &self.export_names
+    /// Returns the names of the exports, with the paths by which NFS clients mount them.
+    pub(crate) fn exports(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.export_names.iter().zip(&self.export_paths)
     }
 
     /// Returns the identity of a connection that has not logged in or has ended.

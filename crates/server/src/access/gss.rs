@@ -135,37 +135,56 @@ pub(crate) enum Unmapped {
     Unbound,
 }
 
+impl KerberosConfig {
+    /// Checks that the Kerberos library can be loaded and that the keytab has keys of the service.
+    /// Returns true if it also has keys for NFS clients. This blocks.
+    ///
+    /// # Errors
+    /// [`KerberosError`] with what is missing.
+    pub fn check(&self) -> Result<bool, KerberosError> {
+        let (library, _) = self.acquire()?;
+        Ok(self.service.name.is_none() || self.acquire_for_nfs(&library).is_some())
+    }
+
+    fn acquire(&self) -> Result<(Arc<Library>, Service), KerberosError> {
+        let library = Library::load().map_err(|source| KerberosError::Library { source })?;
+        if let Some(keytab) = &self.service.keytab {
+            check_keytab(keytab)?;
+        }
+        let service = Service::acquire(&library, &self.service)
+            .map_err(|source| KerberosError::Keys { source })?;
+        Ok((library, service))
+    }
+
+    /// Finds the keys for NFS clients, which name the service `nfs` of the same host.
+    fn acquire_for_nfs(&self, library: &Arc<Library>) -> Option<Service> {
+        let own = self.service.name.as_ref().map(ToString::to_string).unwrap_or_default();
+        let place = own.find(['/', '@']).unwrap_or(own.len());
+        let name = format!("{NFS_SERVICE}{}", &own[place..]);
+        let options = ServiceOptions { name: name.parse().ok(), ..self.service.clone() };
+        let log = |error: &GssError| {
+            tracing::info!(%name, %error, "NFS clients cannot use Kerberos, without this key");
+        };
+        Service::acquire(library, &options).inspect_err(log).ok()
+    }
+}
+
 impl Kerberos {
     /// Loads the Kerberos library and finds the service's keys. This blocks, so it is called before
     /// the server accepts connections.
     pub(crate) fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
-        let library = Library::load().map_err(|source| KerberosError::Library { source })?;
-        if let Some(keytab) = &config.service.keytab {
-            check_keytab(keytab)?;
-        }
-        let service = Service::acquire(&library, &config.service)
-            .map_err(|source| KerberosError::Keys { source })?;
+        let (library, service) = config.acquire()?;
         let service = Arc::new(service);
         Ok(Self { library, service, nfs: None, config: config.clone(), users })
     }
 
-    /// Finds the keys for NFS clients, which name the service `nfs` of the same host. This blocks,
-    /// so it is called before the server accepts connections.
+    /// Finds the keys for NFS clients. This blocks, so it is called before the server accepts
+    /// connections.
     pub(crate) fn serve_nfs(&mut self) {
-        let name = self.config.service.name.as_ref().map(ToString::to_string);
-        let Some(name) = name else {
-            self.nfs = Some(self.service.clone());
-            return;
+        self.nfs = match &self.config.service.name {
+            Some(_) => self.config.acquire_for_nfs(&self.library).map(Arc::new),
+            None => Some(self.service.clone()),
         };
-        let place = name.find(['/', '@']).unwrap_or(name.len());
-        let name = format!("{NFS_SERVICE}{}", &name[place..]);
-        let options = ServiceOptions { name: name.parse().ok(), ..self.config.service.clone() };
-        match Service::acquire(&self.library, &options) {
-            Ok(service) => self.nfs = Some(Arc::new(service)),
-            Err(error) => {
-                tracing::info!(%name, %error, "NFS clients cannot use Kerberos, without this key");
-            }
-        }
     }
 
     /// Returns true if NFS clients can authenticate.

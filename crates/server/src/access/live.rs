@@ -107,7 +107,8 @@ impl Reloader {
     /// the name of the client.
     #[must_use]
     pub fn describe_nfs(&self, client: Option<IpAddr>) -> Vec<String> {
-        describe(&self.live.rules(), &self.store.export_names(), client)
+        let (names, paths) = (self.store.export_names(), self.store.export_paths());
+        describe(&self.live.rules(), (&names, &paths), client)
     }
 
     /// Puts rules and users into force for new connections and new logins. Open sessions keep the
@@ -139,14 +140,7 @@ pub(crate) fn check_access(
     store: &dyn Store,
     is_kerberized: bool,
 ) -> Result<(), ServerError> {
-    if !is_kerberized && let Some(entry) = access.nfs.kerberized() {
-        let text = format!(
-            "{} asks for Kerberos (sec=), but the server has no key for NFS clients; make one by \
-            `kadmin ktadd -k KEYTAB nfs/HOST` and name the keytab by --keytab",
-            entry.place()
-        );
-        return Err(ServerError::Access(text));
-    }
+    access.nfs.check_kerberos(is_kerberized).map_err(ServerError::Access)?;
     let names = store.export_names();
     if let Some(rules) =
         access.exports.iter().find(|rules| names.iter().all(|name| *name != *rules.name))

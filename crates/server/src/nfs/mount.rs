@@ -11,7 +11,6 @@ use dafs_store::{PathLookup, StoreError};
 use dafs_types::{FileHandle, ObjectType};
 
 use super::calls::{self, CallId, Desk, Progress};
-use crate::access::exports::export_path;
 use crate::access::exports::flavors::Flavor;
 use crate::access::exports::rules::NfsPeer;
 use crate::reactor::Reactor;
@@ -118,14 +117,14 @@ pub(super) fn list_exports(
     let peer = peer.map(NfsPeer::at_best);
     let entrance = &reactor.shared.entrance;
     let terms = peer.as_ref().and_then(|peer| entrance.judge_nfs(peer).ok()).unwrap_or_default();
-    let names = entrance.export_names();
     let rules = entrance.rules();
     let mut shown: Vec<(Vec<u8>, String)> = Vec::new();
-    for (name, _) in names.iter().zip(&terms).filter(|(_, terms)| terms.is_visible) {
+    let exports = entrance.exports().zip(&terms);
+    for ((name, path), _) in exports.filter(|(_, terms)| terms.is_visible) {
         let entry = name.to_str().zip(peer.as_ref());
         let entry = entry.and_then(|(name, peer)| rules.nfs.entry(name, peer));
         let clients = entry.map_or(String::new(), |entry| entry.clients.clone());
-        shown.push((export_path(name, names.len()).into_os_string().into_vec(), clients));
+        shown.push((path.clone().into_vec(), clients));
     }
     let all: Vec<Export<'_>> = shown
         .iter()

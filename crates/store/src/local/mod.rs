@@ -126,6 +126,8 @@ pub struct LocalConfig {
     /// The exports. The root of a single export is the root of the name space, unless its name has
     /// a slash. Several exports are listed by virtual directories.
     pub exports: Vec<Export>,
+    /// True if virtual directories list a single export, too.
+    pub lists_single_export: bool,
     /// The directory that contains the key for signing handles; the key file has mode 0600. Handles
     /// stay valid as long as this directory exists. If the directory is beneath an export, no
     /// client can enter it, or move a directory that contains it.
@@ -150,6 +152,7 @@ impl LocalConfig {
     pub fn new(path: impl Into<PathBuf>, state_directory: impl Into<PathBuf>) -> Self {
         Self {
             exports: vec![Export::new("export", path)],
+            lists_single_export: false,
             state_directory: state_directory.into(),
             descriptor_count_max: DESCRIPTOR_COUNT_MAX,
             kernel_handles: true,
@@ -217,6 +220,7 @@ pub struct Shared {
     effective_uid: u32,
     effective_gid: u32,
     durable_names: bool,
+    lists_single_export: bool,
     search_entry_count_max: usize,
     /// The time of the start, in nanoseconds. It serves as the change attribute of the virtual
     /// root, because the list of exports does not change after the start.
@@ -277,6 +281,7 @@ impl LocalStore {
             effective_uid: rustix::process::geteuid().as_raw(),
             effective_gid: rustix::process::getegid().as_raw(),
             durable_names: config.durable_names,
+            lists_single_export: config.lists_single_export,
             search_entry_count_max: config.search_entry_count_max,
             started: Clocks::read().exact,
         };
@@ -326,7 +331,8 @@ impl LocalStore {
     }
 
     fn has_virtual_root(&self) -> bool {
-        self.exports.len() > 1 || self.exports[0].name.as_bytes().contains(&b'/')
+        let has_path = |export: &ExportRoot| export.name.as_bytes().contains(&b'/');
+        self.exports.len() > 1 || self.lists_single_export || has_path(&self.exports[0])
     }
 
     /// Returns the entry of an object in the table of open files, if it has one.

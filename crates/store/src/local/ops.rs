@@ -3,7 +3,7 @@
 //! Invariant: every call first determines the identity with which the caller uses the export. The
 //! checks that follow are in `check.rs`. Named attributes are handled in `attribute.rs`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use rustix::fs::RenameFlags;
 use super::node::{Node, Target};
 use super::remove::not_empty;
 use super::sys::{self, Status};
-use super::{LocalStore, lock};
+use super::{ExportRoot, LocalStore, lock};
 use crate::attributes::{Altered, AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
@@ -56,6 +56,14 @@ impl Store for LocalStore {
 
     fn export_names(&self) -> Vec<OsString> {
         self.exports.iter().map(|export| export.name.clone()).collect()
+    }
+
+    fn export_paths(&self) -> Vec<OsString> {
+        let path = |export: &ExportRoot| match self.has_virtual_root() {
+            true => [OsStr::new("/"), &export.name].into_iter().collect(),
+            false => "/".into(),
+        };
+        self.exports.iter().map(path).collect()
     }
 
     fn shows(&self, handle: &FileHandle) -> bool {

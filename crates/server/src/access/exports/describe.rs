@@ -12,19 +12,27 @@ use super::rules::{NfsClients, NfsPeer, option_of};
 use crate::access::authorize::AccessRules;
 
 /// Describes the entries that apply to the client at an address, or all entries if there is no
-/// address. May block, because it looks up the name of the client if the rules need it.
+/// address. May block, because it looks up the name of the client if the rules need it. The exports
+/// are given by their names and by the paths by which clients mount them.
 pub(crate) fn describe(
     rules: &AccessRules,
-    names: &[OsString],
+    exports: (&[OsString], &[OsString]),
     client: Option<IpAddr>,
 ) -> Vec<String> {
     match client {
-        Some(address) => of_client(rules, names, address.to_canonical()),
-        None => names.iter().flat_map(|name| of_export(rules, name)).collect(),
+        Some(address) => of_client(rules, exports, address.to_canonical()),
+        None => {
+            let exports = exports.0.iter().zip(exports.1);
+            exports.flat_map(|(name, path)| of_export(rules, name, path)).collect()
+        }
     }
 }
 
-fn of_client(rules: &AccessRules, names: &[OsString], address: IpAddr) -> Vec<String> {
+fn of_client(
+    rules: &AccessRules,
+    (names, paths): (&[OsString], &[OsString]),
+    address: IpAddr,
+) -> Vec<String> {
     let host = match rules.nfs.needs_names() {
         true => confirmed_name(address, &SystemLookup),
         false => None,
@@ -34,10 +42,11 @@ fn of_client(rules: &AccessRules, names: &[OsString], address: IpAddr) -> Vec<St
         Ok(terms) => terms,
         Err(refusal) => return vec![format!("{address} is not served: {refusal}")],
     };
-    let visible = names.iter().zip(&terms).filter(|(_, terms)| terms.is_visible);
-    let line = |(name, terms): (&OsString, &ExportTerms)| {
+    let exports = names.iter().zip(paths).zip(&terms);
+    let visible = exports.filter(|(_, terms)| terms.is_visible);
+    let line = |((name, path), terms): ((&OsString, &OsString), &ExportTerms)| {
         let entry = rules.nfs.entry(name.to_str()?, &peer)?;
-        Some(format!("/{} {} [{}]", shown(name.as_bytes()), options(terms, entry), entry.place()))
+        Some(format!("{} {} [{}]", shown(path.as_bytes()), options(terms, entry), entry.place()))
     };
     visible.filter_map(line).collect()
 }
@@ -56,14 +65,14 @@ fn options(terms: &ExportTerms, entry: &NfsClients) -> String {
     format!("{security}{access},{squash},{port}{transport},anonuid={uid},anongid={gid}")
 }
 
-fn of_export(rules: &AccessRules, name: &OsString) -> Vec<String> {
+fn of_export(rules: &AccessRules, name: &OsString, path: &OsString) -> Vec<String> {
     let Some(text) = name.to_str() else { return Vec::new() };
     let own = rules.nfs.exports.iter().find(|own| own.name == text);
     let clients = own.map_or(&rules.nfs.others, |own| &own.clients);
-    let name = shown(name.as_bytes());
+    let path = shown(path.as_bytes());
     match clients.is_empty() {
-        true => vec![format!("/{name} no NFS client")],
-        false => clients.iter().map(|entry| format!("/{name} {entry}")).collect(),
+        true => vec![format!("{path} no NFS client")],
+        false => clients.iter().map(|entry| format!("{path} {entry}")).collect(),
     }
 }
 
@@ -81,7 +90,7 @@ mod tests {
             let nfs = NfsRules::default().over(least);
             let rules = AccessRules { nfs, ..AccessRules::default() };
             let client = Some("127.0.0.1".parse().unwrap());
-            let lines = describe(&rules, &["pub".into()], client);
+            let lines = describe(&rules, (&["pub".into()], &["/pub".into()]), client);
             assert!(lines.len() == 1 && lines[0].contains(shown), "{lines:?}");
         }
     }

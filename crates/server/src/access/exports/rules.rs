@@ -166,6 +166,22 @@ impl NfsRules {
         Err(format!("{}: xprtsec={needed}: {advice}", entry.place()))
     }
 
+    /// Checks that the server has the keys that the entries need. `has_keys` is true if it has keys
+    /// for NFS clients.
+    ///
+    /// # Errors
+    /// The first entry that no client could use, and what to do.
+    pub fn check_kerberos(&self, has_keys: bool) -> Result<(), String> {
+        match self.entries().find(|entry| !has_keys && entry.needs_kerberos()) {
+            Some(entry) => Err(format!(
+                "{} asks for Kerberos (sec=), but the server has no key for NFS clients; make one \
+                by `kadmin ktadd -k KEYTAB nfs/HOST` and name the keytab by --keytab",
+                entry.place()
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Returns true if an entry decides by the names of clients.
     pub(crate) fn needs_names(&self) -> bool {
         self.entries().any(|entry| matches!(entry.who, NfsPeers::Named(_)))
@@ -182,11 +198,6 @@ impl NfsRules {
             self.entry(name.to_str()?, peer)
         });
         entries.any(|entry| entry.takes_port_of(peer) && !entry.takes_transport_of(peer))
-    }
-
-    /// Returns the first entry that accepts calls which are authenticated by Kerberos.
-    pub(crate) fn kerberized(&self) -> Option<&NfsClients> {
-        self.entries().find(|entry| entry.needs_kerberos())
     }
 
     /// Returns the place of a flavor in the order of preference of the entries.
@@ -362,11 +373,11 @@ mod tests {
         let rules = NfsRules::default().accepting(&flavors);
         let shown = rules.others[0].to_string();
         assert!(shown.contains("(sec=krb5p,rw,secure,sec=sys,rw,secure)"), "{shown}");
-        assert!(rules.kerberized().is_some() && rules.preference(Flavor::Sys) == 1);
+        assert!(rules.check_kerberos(false).is_err() && rules.preference(Flavor::Sys) == 1);
         for wrong in ["", "none", "sys,krb5", "krb5:"] {
             assert!(Flavor::parse_list(wrong).is_err(), "{wrong}");
         }
-        assert!(rules.accepting(&[]).kerberized().is_none());
+        assert!(rules.accepting(&[]).check_kerberos(false).is_ok());
     }
 
     #[test]
