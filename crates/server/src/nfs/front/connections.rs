@@ -91,38 +91,61 @@ impl Connections {
     /// Sends replies, and receives what has arrived. Waits for this time if nothing has. Returns
     /// true if a watched descriptor may be readable.
     pub(super) fn wait(&mut self, timeout: Duration) -> bool {
-        let Self { records, rdma, spinner } = self;
-        let Some(rdma) = rdma else { return records.wait(timeout) };
-        // Clients over RDMA expect replies within microseconds, and a wakeup alone takes longer.
-        // Clients over TCP do not, so the server does not spend processor time for them.
-        if !timeout.is_zero() && rdma.is_in_use() {
-            records.flush();
-            let (mut is_woken, mut polls) = (false, 0_u32);
-            let polled = spinner.spin(|| {
-                rdma.poll(records);
-                polls += 1;
-                // Other clients and threads of the server wait for some polls.
-                if polls.is_multiple_of(POLLS_FOR_OTHERS) {
-                    is_woken = records.wait(Duration::ZERO);
-                }
-                match (rdma.has_events(), is_woken || records.has_events()) {
-                    (true, _) => Polled::Awaited,
-                    (false, true) => Polled::Other,
-                    (false, false) => Polled::Nothing,
-                }
-            });
-            if polled != Polled::Nothing {
-                return is_woken;
-            }
+        if !timeout.is_zero()
+            && let Some(is_woken) = self.spin()
+        {
+            return is_woken;
         }
-        let timeout = if rdma.arm() { timeout } else { Duration::ZERO };
+        let Self { records, rdma, spinner } = self;
+        let is_armed = rdma.as_mut().is_none_or(Rdma::arm);
         let begin = records.now();
-        let is_woken = records.wait(timeout);
-        rdma.poll(records);
-        if rdma.has_events() {
+        let is_woken = records.wait(if is_armed { timeout } else { Duration::ZERO });
+        if let Some(rdma) = rdma {
+            rdma.poll(records);
+        }
+        if records.has_events() || rdma.as_ref().is_some_and(Rdma::has_events) {
             spinner.slept(records.now().saturating_sub(begin));
         }
         is_woken
+    }
+
+    /// Polls for a while, because the wakeup of a sleeping thread takes longer than most calls do.
+    /// Returns `None` if nothing has arrived, and otherwise as [`Connections::wait`] does.
+    fn spin(&mut self) -> Option<bool> {
+        let Self { records, rdma, spinner } = self;
+        records.flush();
+        let is_over_rdma = rdma.as_ref().is_some_and(Rdma::is_in_use);
+        if !is_over_rdma && records.connection_count() == 0 {
+            return None;
+        }
+        let (mut is_woken, mut polls) = (false, 0_u32);
+        let polled = spinner.spin(|| {
+            if let Some(rdma) = rdma.as_mut().filter(|_| is_over_rdma) {
+                rdma.poll(records);
+                if rdma.has_events() {
+                    return Polled::Awaited;
+                }
+                polls += 1;
+                // A poll of the sockets is a system call, so it waits for some polls of RDMA.
+                if !polls.is_multiple_of(POLLS_FOR_OTHERS) {
+                    return Polled::Nothing;
+                }
+            }
+            is_woken = records.wait(Duration::ZERO);
+            match (records.has_events(), is_woken) {
+                (true, _) => Polled::Awaited,
+                (false, true) => Polled::Other,
+                (false, false) => Polled::Nothing,
+            }
+        });
+        if polled == Polled::Nothing {
+            return None;
+        }
+        // What has woken this thread may be the first connection over RDMA.
+        if let Some(rdma) = rdma.as_mut().filter(|_| !is_over_rdma) {
+            rdma.poll(records);
+        }
+        Some(is_woken)
     }
 
     /// Returns the time of the clock of connections.
@@ -227,7 +250,7 @@ impl Connections {
     }
 }
 
-/// The number of polls for calls over RDMA before one for everything else.
+/// The number of polls of connections over RDMA for each poll of the sockets.
 const POLLS_FOR_OTHERS: u32 = 32;
 /// The number of bytes that are kept of a call of a client that no rule lets in: enough for the
 /// header and the credential of a call, which is refused, and for the calls without arguments that
