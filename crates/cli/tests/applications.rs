@@ -493,9 +493,19 @@ fn where_there_are_no_numbers_nothing_is_drawn_again() {
     assert!(said.contains("bench.json"), "{said}");
 }
 
-/// The cost of one file is nearly the same in every run, whatever else the machine does.
+/// The cost of one file is the same in every run. A machine under load can add to the counts of one
+/// run, but a change of the cost is in each of them.
 #[test]
 fn what_a_small_file_costs_is_counted() {
+    for _ in 1..3 {
+        if std::panic::catch_unwind(count_small_files).is_ok() {
+            return;
+        }
+    }
+    count_small_files();
+}
+
+fn count_small_files() {
     let place = tempfile::tempdir().unwrap();
     let output = place.path().join("figures");
     let said = dafs()
@@ -518,13 +528,10 @@ fn what_a_small_file_costs_is_counted() {
         };
         rows.clone().find(is_it).unwrap().clone()
     };
-    // A machine under load may add a few: a request that the server asks the client to repeat.
-    let is_near = |count: f64, expected: f64| (count - expected).abs() < 0.1;
     let messages = |row: &serde_json::Value, expected: &[(&str, f64)]| {
         let counts = row["counts"]["messages"].as_object().unwrap();
         for (name, count) in expected {
-            let found = counts[*name].as_f64().unwrap();
-            assert!(is_near(found, *count), "{name} in {row:#}");
+            assert_eq!(counts[*name], *count, "{name} in {row:#}");
         }
     };
     let records = |row: &serde_json::Value| row["counts"]["journal_records"].as_f64().unwrap();
@@ -552,9 +559,9 @@ fn what_a_small_file_costs_is_counted() {
     ] {
         assert_eq!(calls[name].as_f64().unwrap().round(), count, "{name} in {calls:#}");
     }
-    // For the directory, the new file, the written data, and around the change of times. The slower
-    // the machine, the more of them are repeated, because the clock of the stamps advances between
-    // them.
+    // For the directory, the new file, the written data, and around the change of times. On a loaded
+    // machine the clock of the stamps advances between them, and the directory, the file and its
+    // times are queried again.
     let looks = calls["statx"].as_f64().unwrap();
-    assert!((4.5..12.5).contains(&looks), "{looks} in {calls:#}");
+    assert!((4.5..8.5).contains(&looks), "{looks} in {calls:#}");
 }

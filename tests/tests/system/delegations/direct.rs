@@ -430,7 +430,7 @@ fn sessions_that_are_not_whom_the_kernel_saw_connect_read_as_ever() {
     } else {
         dafs_tests::skip_part("only root can act as another user");
     }
-    drop(open(&session, "file"));
+    assert_eq!(read(&open(&session, "file"), 0, 10), b"content");
     assert!(session.direct_reads() > 0);
 }
 
